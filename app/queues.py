@@ -1,0 +1,41 @@
+"""Names of topics, queues and tasks, and which priority goes where. Every process reads them here."""
+
+from dataclasses import dataclass
+
+from app.domain.kinds import Priority
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """The way of one priority: its Kafka topic and its Celery queue, which is also its Redis list."""
+
+    priority: Priority
+    topic: str
+    partitions: int
+    queue: str
+
+
+LANES: dict[Priority, Lane] = {
+    Priority.HIGH: Lane(Priority.HIGH, "notifications.high", 12, "high"),
+    Priority.NORMAL: Lane(Priority.NORMAL, "notifications.normal", 6, "normal"),
+    Priority.LOW: Lane(Priority.LOW, "notifications.low", 2, "low"),
+}
+TOPIC_LANES: dict[str, Lane] = {lane.topic: lane for lane in LANES.values()}
+
+DEAD_LETTER_TOPIC = "notifications.dlq"
+BRIDGE_GROUP = "arauto-bridge"
+
+RELAY_QUEUE = "relay"
+"""Carries the ticks and nudges of the relay, and the upkeep of the tables."""
+
+# Task names are explicit and carry a version, since messages outlive deploys.
+TASK_DELIVER = "arauto.deliver.v1"
+TASK_RETRY = "arauto.retry.v1"
+TASK_MARK = "arauto.mark.v1"
+TASK_RELAY = "arauto.relay.v1"
+TASK_RESCUE = "arauto.rescue.v1"
+TASK_PARTITIONS = "arauto.partitions.v1"
+TASK_PRUNE = "arauto.prune.v1"
+
+DIRECT_TOPIC_PREFIX = "direct."
+"""With TRANSPORT=direct a marker goes straight into the Celery list; its `topic` is `direct.<queue>`, partition 0."""

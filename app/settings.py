@@ -1,0 +1,199 @@
+"""Settings: the only reader of the environment. Every name here is an environment variable in upper case."""
+
+from functools import lru_cache
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from app.domain.kinds import Channel, Priority
+from app.domain.uncertainty import Policy, default_policy
+
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+
+DEVELOPMENT_SECRET = "arauto-development-secret-do-not-deploy"  # noqa: S105  refused outside development
+
+
+class Settings(BaseSettings):
+    """All that an installation can choose. Durations are seconds, rates are per second."""
+
+    model_config = SettingsConfigDict(env_file=".env", extra="ignore", frozen=True)
+
+    # Where the parts are
+    environment: Literal["development", "production"] = "development"
+    database_url: str = "postgresql://arauto:arauto@127.0.0.1:5432/arauto"
+    redis_url: str = "redis://127.0.0.1:6379/0"
+    broker_url: str = ""
+    cache_url: str = ""
+    kafka_bootstrap_servers: str = "127.0.0.1:9092"
+    kafka_replication: Count = 1
+    kafka_min_insync: Count = 1
+    transport: Literal["kafka", "direct"] = "kafka"
+    sandbox_url: str = "http://127.0.0.1:8025"
+    sandbox_smtp_url: str = "smtp://127.0.0.1:2525"
+
+    # Providers: http(s)://, smtp(s):// or null:// ; empty means the sandbox
+    email_provider_url: str = ""
+    sms_provider_url: str = ""
+    push_provider_url: str = ""
+    sms_provider_token: SecretStr = SecretStr("")
+    push_provider_token: SecretStr = SecretStr("")
+    email_sender: str = "arauto@example.com"
+    provider_rate_per_second: Count = 500
+    email_rate_per_second: Annotated[int, Field(ge=0)] = 0
+    sms_rate_per_second: Annotated[int, Field(ge=0)] = 0
+    push_rate_per_second: Annotated[int, Field(ge=0)] = 0
+    provider_timeout_seconds: Positive = 20.0
+
+    # API
+    api_host: str = "127.0.0.1"
+    api_port: int = 8000
+    api_workers: Count = 1
+    api_threads: Count = 8
+    api_database_pool: Count = 8
+    api_max_body_bytes: Count = 262_144
+    jwt_secret: SecretStr = SecretStr(DEVELOPMENT_SECRET)
+    jwt_audience: str = ""
+    jwt_leeway_seconds: Annotated[int, Field(ge=0)] = 30
+    jwt_max_lifetime_seconds: Count = 90 * 86_400
+    schedule_max_days: Count = 60
+
+    # Relay
+    relay_tick_seconds: Positive = 0.2
+    relay_batch: Count = 2000
+    relay_budget_seconds: Positive = 5.0
+    relay_acknowledge_seconds: Positive = 10.0
+    relay_pipe_seconds: Positive = 60.0
+    marker_interval_seconds: Positive = 5.0
+    marker_every_rows: Count = 5000
+    rescue_hold_seconds: Positive = 120.0
+    rescue_limit: Count = 5
+
+    # Bridge
+    bridge_chunk_high: Count = 20
+    bridge_chunk_normal: Count = 50
+    bridge_chunk_low: Count = 100
+    bridge_high_water: Count = 1000
+    bridge_poison_stop: Count = 100
+
+    # Workers
+    worker_window: Count = 200
+    worker_parked: Count = 50_000
+    rate_wait_seconds: Positive = 90.0
+    lease_margin_seconds: Positive = 30.0
+    lease_minimum_seconds: Positive = 120.0
+    guard_seconds: Positive = 600.0
+    countdown_horizon_seconds: Positive = 60.0
+    countdown_grace_seconds: Positive = 10.0
+    countdown_slots: Annotated[int, Field(ge=0)] = 1000
+    visibility_timeout_seconds: Positive = 3600.0
+
+    # Retry, uncertainty, breaker
+    retry_base_seconds: Positive = 2.0
+    retry_cap_seconds: Positive = 300.0
+    retry_jitter: Annotated[float, Field(ge=0, lt=1)] = 0.25
+    retry_attempts: Annotated[int, Field(ge=1, le=1000)] = 6
+    unknown_window_high_seconds: Positive = 60.0
+    unknown_window_seconds: Positive = 900.0
+    unknown_policy: str = ""
+    breaker_window_seconds: Positive = 10.0
+    breaker_minimum_calls: Count = 20
+    breaker_failure_ratio: Annotated[float, Field(gt=0, le=1)] = 0.5
+    breaker_refused_in_a_row: Count = 5
+    breaker_open_seconds: Positive = 30.0
+    breaker_open_cap_seconds: Positive = 300.0
+
+    # Upkeep
+    retention_days: Count = 90
+    partitions_ahead_days: Count = 7
+    idempotency_retention_days: Count = 7
+
+    # Operators
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    log_format: Literal["json", "console"] = "json"
+    metrics_port: Annotated[int, Field(ge=0)] = 0
+    flower_port: int = 5555
+
+    @field_validator("unknown_policy")
+    @classmethod
+    def _policy_is_readable(cls, value: str) -> str:
+        parse_policies(value)
+        return value
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        if self.environment == "production" and self.jwt_secret.get_secret_value() == DEVELOPMENT_SECRET:
+            raise ValueError(
+                "JWT_SECRET is the development secret: set your own before ENVIRONMENT=production"
+            )
+        if self.rate_wait_seconds >= self.rescue_hold_seconds:
+            raise ValueError(
+                "RATE_WAIT_SECONDS must be less than RESCUE_HOLD_SECONDS, else a waiting id looks lost"
+            )
+        longest = self.countdown_horizon_seconds + self.rate_wait_seconds + self.lease_seconds
+        if self.visibility_timeout_seconds <= longest:
+            raise ValueError(
+                f"VISIBILITY_TIMEOUT_SECONDS must be greater than {longest:.0f}: longest countdown + task"
+            )
+        return self
+
+    @property
+    def celery_broker_url(self) -> str:
+        """The Redis that carries the Celery lists; it must not evict."""
+        return self.broker_url or self.redis_url
+
+    @property
+    def cache_redis_url(self) -> str:
+        """The Redis that caches; it may evict."""
+        return self.cache_url or self.redis_url
+
+    @property
+    def sqlalchemy_url(self) -> str:
+        """`database_url` with the driver named, as SQLAlchemy wants it."""
+        head, _, tail = self.database_url.partition("://")
+        return f"{'postgresql+psycopg2' if head in {'postgres', 'postgresql'} else head}://{tail}"
+
+    @property
+    def lease_seconds(self) -> float:
+        """How long one worker may hold a delivery: longer than any adapter's deadline."""
+        return max(self.provider_timeout_seconds + self.lease_margin_seconds, self.lease_minimum_seconds)
+
+    def rate_per_second(self, channel: Channel) -> int:
+        """Return the calls a second that the channel's provider allows; 0 means no limit (in-app)."""
+        own = {
+            Channel.EMAIL: self.email_rate_per_second,
+            Channel.SMS: self.sms_rate_per_second,
+            Channel.PUSH: self.push_rate_per_second,
+        }
+        if channel is Channel.IN_APP:
+            return 0
+        return own[channel] or self.provider_rate_per_second
+
+    def policy(self, channel: Channel, priority: Priority) -> Policy:
+        """Return what happens to an UNKNOWN delivery of this channel and priority when its window is over."""
+        chosen = parse_policies(self.unknown_policy)
+        return chosen.get((channel, priority), default_policy(channel, priority))
+
+    def unknown_window(self, priority: Priority) -> float:
+        """Return how long an UNKNOWN delivery waits for evidence, in seconds."""
+        return self.unknown_window_high_seconds if priority is Priority.HIGH else self.unknown_window_seconds
+
+
+def parse_policies(text: str) -> dict[tuple[Channel, Priority], Policy]:
+    """Read `SMS:HIGH=hold,EMAIL:LOW=resend`; raise ValueError naming the part that cannot be read."""
+    chosen: dict[tuple[Channel, Priority], Policy] = {}
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        try:
+            where, policy = part.split("=")
+            channel, priority = where.split(":")
+            chosen[Channel(channel.strip()), Priority[priority.strip()]] = Policy(policy.strip())
+        except (ValueError, KeyError) as error:
+            raise ValueError(f"UNKNOWN_POLICY: {part!r} is not CHANNEL:PRIORITY=resend|hold") from error
+    return chosen
+
+
+@lru_cache(maxsize=1)
+def get_settings() -> Settings:
+    """Return the process's settings, read once."""
+    return Settings()

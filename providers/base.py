@@ -1,0 +1,43 @@
+"""The port between the service and its providers: a message in, an outcome out."""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from providers.outcome import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One rendered message to one recipient.
+
+    `reference` is the delivery id: an adapter passes it as the provider's idempotency key, client reference,
+    collapse key or Message-ID, wherever the provider has one.
+    """
+
+    reference: str
+    recipient: str
+    title: str
+    body: str
+    html: str | None = None
+    sender: str | None = None
+    metadata: dict[str, str] = field(default_factory=dict)
+
+
+class Provider(Protocol):
+    """One vendor on one channel. Lives in one event loop, keeps its connections pooled, never retries by itself."""
+
+    name: str
+    deadline_seconds: float
+    """The hard limit of one call, connect to answer. The service's lease of a delivery is longer than this."""
+
+    async def start(self) -> None:
+        """Open what can be opened ahead (sessions, connections); never raises for an absent provider."""
+        ...
+
+    async def send(self, message: Message) -> Outcome:
+        """Send one message and say what came of it; raises nothing but CancelledError."""
+        ...
+
+    async def close(self) -> None:
+        """Close the pooled connections."""
+        ...
