@@ -69,6 +69,7 @@ class Settings(BaseSettings):
     marker_every_rows: Count = 5000
     rescue_hold_seconds: Positive = 120.0
     rescue_limit: Count = 5
+    rescue_interval_seconds: Positive = 2.0
 
     # Bridge
     bridge_chunk_high: Count = 20
@@ -113,6 +114,8 @@ class Settings(BaseSettings):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_format: Literal["json", "console"] = "json"
     metrics_port: Annotated[int, Field(ge=0)] = 0
+    metrics_host: str = "127.0.0.1"
+    prometheus_multiproc_dir: str = ""
     flower_port: int = 5555
 
     @field_validator("unknown_policy")
