@@ -1,0 +1,35 @@
+"""`arauto`: a command for everything that an operator does by hand.
+
+Each module of this package holds one group of commands, and each command is thin: read the options, call one use
+case, print. Nothing heavy is imported before its command runs, so that `arauto token` in a script costs little.
+What a command answers goes to stdout, for people or with `--json` for scripts; logs, progress and errors go to
+stderr. Exit codes: 0 done, 1 it looked and found something wrong, 2 it could not do what was asked.
+"""
+
+import typer
+
+from app.cli import bridge, migrate, token, up, version
+
+app = typer.Typer(
+    name="arauto",
+    help="Arauto, the notification service: run it, feed it, look into it.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+app.command("up")(up.up)
+app.command("migrate")(migrate.migrate)
+app.command("topics")(bridge.topics)
+app.command("bridge")(bridge.bridge)
+app.command("token")(token.token)
+app.command("version")(version.version)
+
+
+def main() -> None:
+    """Run the command line; the entry point of the installed `arauto`."""
+    from app.cli.output import explain  # noqa: PLC0415  only a command that runs needs it
+
+    with explain():
+        app()

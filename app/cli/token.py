@@ -1,0 +1,34 @@
+"""`arauto token`: a bearer token for development and for scripts."""
+
+from typing import Annotated
+
+import typer
+
+from app.cli.output import print_json
+
+ALL_SCOPES = ("notifications:read", "notifications:write", "receipts:write")
+
+
+def token(
+    tenant: Annotated[str, typer.Option(help="Tenant that the token speaks for.")] = "demo",
+    subject: Annotated[str, typer.Option(help="Who uses it; shown in logs.")] = "cli",
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(help="A scope, resource:read or resource:write; may be repeated. All if none."),
+    ] = None,
+    expires_in: Annotated[int, typer.Option(min=1, help="Lifetime in seconds.")] = 86_400,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+) -> None:
+    """Print a token signed with JWT_SECRET, and nothing else.
+
+    Example: arauto token --tenant demo --subject shop --scope notifications:write --expires-in 3600
+    """
+    from app.services.tokens import mint  # noqa: PLC0415
+    from app.settings import get_settings  # noqa: PLC0415
+
+    minted = mint(get_settings(), tenant, subject, list(scope or ALL_SCOPES), expires_in)
+    if as_json:
+        print_json({"token": minted, "tenant": tenant, "subject": subject, "expires_in": expires_in})
+    else:
+        typer.echo(minted)
