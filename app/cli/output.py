@@ -51,30 +51,37 @@ def explain() -> Iterator[None]:
 
 def advise(error: Exception) -> tuple[str, str] | None:
     """Return what happened and what to do next, or None for a surprise that deserves its traceback."""
-    from pydantic import ValidationError  # noqa: PLC0415  already loaded by whatever could raise it
-
-    if isinstance(error, ValidationError):
-        fields = "; ".join(
-            f"{'.'.join(map(str, item['loc'])).upper() or 'settings'}: {item['msg']}" for item in error.errors()
-        )
-        return f"a setting is not right: {fields}", "correct it in the environment or in .env (see .env.example)"
-    origin = type(error).__module__.partition(".")[0]
-    first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
     from app.observability.redaction import mask_text  # noqa: PLC0415  only when something failed
 
-    first_line = mask_text(first_line)
-    if origin in {"sqlalchemy", "psycopg2"}:
-        if 'relation "' in first_line and "does not exist" in first_line:
-            return f"a table is missing: {first_line}", "run `arauto migrate`, then try again"
-        return f"PostgreSQL: {first_line}", "check DATABASE_URL and that the server runs: `arauto doctor`"
-    if origin == "redis":
-        return f"Redis: {first_line}", "check REDIS_URL (and BROKER_URL) and that the server runs: `arauto doctor`"
-    if origin in {"cimpl", "confluent_kafka"}:
-        return (
-            f"Kafka: {first_line}",
-            "check KAFKA_BOOTSTRAP_SERVERS and that a broker runs: `arauto doctor`; "
-            "without Kafka, set TRANSPORT=direct",
-        )
-    if origin in {"urllib", "http"} or isinstance(error, ConnectionError):
-        return f"the API did not answer: {first_line}", "start it with `arauto up`, or name it with --api URL"
-    return None
+    line = mask_text((str(error).strip().splitlines() or [type(error).__name__])[0])
+    origin = type(error).__module__.partition(".")[0]
+    match origin:
+        case "pydantic_core":
+            advice = (
+                f"a setting is not right: {_settings_problem(error)}",
+                "correct it in the environment or .env",
+            )
+        case "sqlalchemy" | "psycopg2" if 'relation "' in line and "does not exist" in line:
+            advice = (f"a table is missing: {line}", "run `arauto migrate`, then try again")
+        case "sqlalchemy" | "psycopg2":
+            advice = (f"PostgreSQL: {line}", "check DATABASE_URL and that the server runs: `arauto doctor`")
+        case "redis" | "kombu":
+            advice = (f"Redis: {line}", "check REDIS_URL, BROKER_URL and that the server runs: `arauto doctor`")
+        case "cimpl" | "confluent_kafka":
+            advice = (f"Kafka: {line}", "check KAFKA_BOOTSTRAP_SERVERS, or set TRANSPORT=direct: `arauto doctor`")
+        case "urllib" | "http":
+            advice = (f"the API did not answer: {line}", "start it with `arauto up`, or name it with --api URL")
+        case _:
+            return None
+    return advice
+
+
+def _settings_problem(error: Exception) -> str:
+    from pydantic import ValidationError  # noqa: PLC0415  loaded already by whatever raised it
+
+    if not isinstance(error, ValidationError):
+        return str(error)
+    return "; ".join(
+        f"{'.'.join(map(str, item['loc'])).upper() or 'together'}: {item['msg']}"
+        for item in error.errors(include_input=False, include_url=False)
+    )
