@@ -10,7 +10,7 @@ from pathlib import Path
 from alembic import command
 from alembic.config import Config
 from sqlalchemy import create_engine
-from sqlalchemy.engine import Engine, make_url
+from sqlalchemy.engine import URL, Engine, make_url
 
 _IDLE_IN_TRANSACTION = "15s"
 
@@ -22,6 +22,7 @@ def make_engine(
     pool_size: int = 4,
     statement_timeout_seconds: float = 30.0,
     pool_timeout_seconds: float = 2.0,
+    connect_timeout_seconds: int = 5,
     autocommit: bool = False,
 ) -> Engine:
     """Return an engine whose sessions commit synchronously and cannot hang for ever.
@@ -29,16 +30,13 @@ def make_engine(
     A dead server is noticed by TCP keep-alives within about 25 s; a stale pooled connection by a ping at checkout.
     Settings travel as start-up options, so that they also hold behind a pooler in session mode.
     """
-    parsed = make_url(url)
-    if "+" not in parsed.drivername:
-        parsed = parsed.set(drivername="postgresql+psycopg2")
     options = (
         f"-c statement_timeout={int(statement_timeout_seconds * 1000)} "
         f"-c idle_in_transaction_session_timeout={_IDLE_IN_TRANSACTION} "
         "-c synchronous_commit=on -c timezone=UTC -c jit=off"
     )
     return create_engine(
-        parsed,
+        _with_driver(url),
         pool_size=pool_size,
         max_overflow=0,
         pool_timeout=pool_timeout_seconds,
@@ -46,7 +44,7 @@ def make_engine(
         isolation_level="AUTOCOMMIT" if autocommit else "READ COMMITTED",
         connect_args={
             "application_name": application_name,
-            "connect_timeout": 5,
+            "connect_timeout": connect_timeout_seconds,
             "keepalives": 1,
             "keepalives_idle": 10,
             "keepalives_interval": 5,
@@ -56,13 +54,18 @@ def make_engine(
     )
 
 
+def _with_driver(url: str) -> URL:
+    parsed = make_url(url)
+    return parsed if "+" in parsed.drivername else parsed.set(drivername="postgresql+psycopg2")
+
+
 def migration_config(url: str) -> Config:
     """Return the Alembic configuration for the database at `url`."""
     config = Config()
     package = Path(str(resources.files("migrations")))
     config.set_main_option("script_location", str(package))
     config.set_main_option(
-        "sqlalchemy.url", make_url(url).render_as_string(hide_password=False).replace("%", "%%")
+        "sqlalchemy.url", _with_driver(url).render_as_string(hide_password=False).replace("%", "%%")
     )
     return config
 
