@@ -15,12 +15,9 @@ def modules(*packages: str) -> Iterator[Path]:
         yield from sorted((ROOT / package).rglob("*.py"))
 
 
-def test_modules() -> Iterator[Path]:
+def sources_of_tests() -> Iterator[Path]:
     """Yield every Python file of the tests."""
     yield from sorted((ROOT / "tests").rglob("*.py"))
-
-
-test_modules.__test__ = False  # type: ignore[attr-defined]
 
 
 def name(path: Path) -> str:

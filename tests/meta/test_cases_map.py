@@ -4,7 +4,7 @@ import ast
 import re
 import tomllib
 
-from tests.meta import ROOT, name, test_modules, tree
+from tests.meta import ROOT, name, sources_of_tests, tree
 
 CASES = tomllib.loads((ROOT / "tests/cases.toml").read_text())["case"]
 LATER = {
@@ -16,7 +16,7 @@ COUNTS = {"A": 11, "B": 7, "C": 7, "D": 5, "E": 7, "F": 4, "G": 11, "H": 7, "I":
 
 def _nodes() -> set[str]:
     found = set()
-    for path in test_modules():
+    for path in sources_of_tests():
         for node in tree(path).body:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
                 found.add(f"{name(path)}::{node.name}")
@@ -31,10 +31,12 @@ def _nodes() -> set[str]:
 
 def _named_in_docstrings() -> dict[str, set[str]]:
     named: dict[str, set[str]] = {}
-    for path in test_modules():
+    for path in sources_of_tests():
         for node in ast.walk(tree(path)):
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-                for sentence in re.findall(r"\bCases? ([A-K]\d\d(?:(?:, | and |, and )[A-K]\d\d)*)", ast.get_docstring(node) or ""):
+                for sentence in re.findall(
+                    r"\bCases? ([A-K]\d\d(?:(?:, | and |, and )[A-K]\d\d)*)", ast.get_docstring(node) or ""
+                ):
                     for case in re.findall(r"[A-K]\d\d", sentence):
                         named.setdefault(case, set()).add(f"{name(path)}::{node.name}")
     return named

@@ -121,12 +121,12 @@ def test_each_pool_starts_with_its_slots(queue, slots):
 def test_the_image_runs_as_an_ordinary_user_from_pinned_packages():
     """The last stage names a user, and nothing is installed without its hash."""
     text = (ROOT / "Dockerfile").read_text()
-    assert re.search(r"^USER \d+$", text.rpartition("\nFROM ")[2], re.M)
+    assert re.search(r"^USER \d+$", text.rpartition("\nFROM ")[2], re.MULTILINE)
     for line in re.findall(r"pip install.*", text):
         assert "--require-hashes" in line or "--no-deps" in line
 
 
 def test_the_image_copies_every_package():
     """A package that is forgotten here is an ImportError in production only."""
-    copied = set(re.findall(r"^COPY (\w+) \w+$", (ROOT / "Dockerfile").read_text(), re.M))
+    copied = set(re.findall(r"^COPY (\w+) \w+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE))
     assert copied == {"app", "tasks", "providers", "sandbox", "embedded", "migrations"}

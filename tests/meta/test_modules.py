@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.meta import ROOT, modules, name, test_modules, tree
+from tests.meta import ROOT, modules, name, sources_of_tests, tree
 
 MODULE_LINES = 400
 TEST_LINES = 600
@@ -23,7 +23,9 @@ def test_no_module_is_longer_than_400_lines():
         name(path): lines for path in modules() if (lines := len(path.read_text().splitlines())) > MODULE_LINES
     }
     long |= {
-        name(path): lines for path in test_modules() if (lines := len(path.read_text().splitlines())) > TEST_LINES
+        name(path): lines
+        for path in sources_of_tests()
+        if (lines := len(path.read_text().splitlines())) > TEST_LINES
     }
     assert not long
 
@@ -37,7 +39,7 @@ def test_every_module_says_what_it_is_for():
     """Each module that holds code begins with its role in the pipeline."""
     silent = [
         name(path)
-        for path in (*modules(), *test_modules())
+        for path in (*modules(), *sources_of_tests())
         if path.read_text().strip() and not ast.get_docstring(tree(path))
     ]
     assert not silent
@@ -142,7 +144,7 @@ def test_no_test_sleeps():
     """Tests wait on a condition with `tests.waiting.eventually`; only that file may pause between two looks."""
     sleeping = {
         f"{name(path)}:{node.lineno}"
-        for path in test_modules()
+        for path in sources_of_tests()
         if name(path) != "tests/waiting.py"
         for node in ast.walk(tree(path))
         if isinstance(node, ast.Call) and _called(node) in {"time.sleep", "sleep"}
@@ -154,7 +156,7 @@ def test_no_test_is_skipped_for_good():
     """A skip hides a missing part; what waits is named in tests/cases.toml instead."""
     skipped = {
         f"{name(path)}:{node.lineno}"
-        for path in test_modules()
+        for path in sources_of_tests()
         for node in ast.walk(tree(path))
         if isinstance(node, ast.Attribute)
         and ast.unparse(node) in {"pytest.mark.skip", "pytest.mark.xfail", "pytest.skip", "pytest.importorskip"}
@@ -166,7 +168,13 @@ def test_no_test_is_skipped_for_good():
 @pytest.mark.parametrize("pattern", [r"\bTODO\b", r"\bFIXME\b", r"\bXXX\b", r"/work/", r"/home/\w+/", r"/root/"])
 def test_no_file_carries_a_leftover(pattern):
     """No promise left in a comment, and no path of the machine that a line was written on."""
-    files = [*modules(), *test_modules(), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md"), ROOT / "Makefile"]
+    files = [
+        *modules(),
+        *sources_of_tests(),
+        *(ROOT / "docs").rglob("*.md"),
+        *ROOT.glob("*.md"),
+        ROOT / "Makefile",
+    ]
     found = {
         f"{name(path)}:{number}"
         for path in files

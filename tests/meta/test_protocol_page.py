@@ -13,14 +13,14 @@ def test_the_diagram_draws_exactly_the_edges_of_the_table():
     """Every edge that changes the state is one arrow, and every arrow is an edge."""
     diagram = re.search(r"```mermaid\nstateDiagram-v2\n(.*?)```", PAGE, re.DOTALL)
     assert diagram is not None
-    drawn = re.findall(rf"^\s*({STATES}) --> ({STATES})\b", diagram[1], re.M)
+    drawn = re.findall(rf"^\s*({STATES}) --> ({STATES})\b", diagram[1], re.MULTILINE)
     assert len(drawn) == len(set(drawn))
     assert {(DeliveryState(a), DeliveryState(b)) for a, b in drawn} == edges()
 
 
 def test_the_verb_table_equals_the_transitions():
     """One row a verb: its name, who takes it, from where, to where."""
-    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([A-Z, ]+) \| ([A-Z, ]+) \|", PAGE, re.M)
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([A-Z, ]+) \| ([A-Z, ]+) \|", PAGE, re.MULTILINE)
     written = {
         verb: (actor, frozenset(source.split(", ")), frozenset(target.split(", ")))
         for verb, actor, source, target in rows
@@ -34,7 +34,7 @@ def test_the_verb_table_equals_the_transitions():
 
 def test_every_state_is_explained():
     """Each state has its line: what it means, who moves it on, what if that process dies."""
-    explained = set(re.findall(r"^\| \*\*([A-Z]+)\*\* \|", PAGE, re.M))
+    explained = set(re.findall(r"^\| \*\*([A-Z]+)\*\* \|", PAGE, re.MULTILINE))
     assert explained == {state.value for state in DeliveryState}
 
 
@@ -55,4 +55,4 @@ def test_every_open_state_can_end():
 def test_the_page_says_what_cannot_be_promised():
     """The four limits stand in a section of their own, numbered."""
     section = PAGE.partition("## What it cannot promise")[2].partition("\n## ")[0]
-    assert re.findall(r"^(\d)\. ", section, re.M) == ["1", "2", "3", "4"]
+    assert re.findall(r"^(\d)\. ", section, re.MULTILINE) == ["1", "2", "3", "4"]
