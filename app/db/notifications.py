@@ -1,0 +1,196 @@
+"""Accepting, reading and cancelling notifications: all SQL that a tenant's request runs.
+
+Each function sends one message of several statements over an autocommit connection. PostgreSQL runs such a message
+as one transaction, so `SET LOCAL` holds for the statement that does the work and for nothing after it: the role
+`arauto_api` sees only rows of the tenant named here, whatever the WHERE clause says, and a request costs one round
+trip. The message is the whole transaction; a use case never needs a second one.
+
+A look-up by notification id names the range of ids minted in the same millisecond, so it reads one partition of
+each table.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy.engine import Connection, CursorResult, Row
+
+from app.domain.ids import siblings
+
+_AS_TENANT = "SET LOCAL ROLE arauto_api; SELECT set_config('arauto.tenant', %(tenant_id)s, true); "
+
+# The idempotency key guards everything: a request that races with another of the same key waits for it at the
+# primary key, inserts nothing if the other commits, and everything if the other rolls back. Due times are the
+# database's. The answer depends on them (an in-app delivery that is due now is delivered by being stored), so the
+# caller passes both answers and the statement keeps the right one.
+ACCEPT = """
+WITH claimed AS (
+    INSERT INTO idempotency_key (tenant_id, route, key, fingerprint, notification_id, answer)
+    SELECT %(tenant_id)s, %(route)s, %(key)s, %(fingerprint)s, %(id)s::uuid,
+           CASE WHEN %(scheduled_at)s::timestamptz > now() THEN %(answer_later)s ELSE %(answer)s END
+    ON CONFLICT DO NOTHING
+    RETURNING answer
+), due AS MATERIALIZED (
+    SELECT answer, greatest(%(scheduled_at)s::timestamptz, now()) AS at,
+           greatest(%(scheduled_at)s::timestamptz, now()) + make_interval(secs => %(expires_in)s) AS expires_at
+    FROM claimed
+), stored AS (
+    INSERT INTO notification (id, tenant_id, user_id, category, priority, payload, title, body, recipients,
+                              metadata, delivery_count, scheduled_at, expires_at, created_at)
+    SELECT %(id)s::uuid, %(tenant_id)s, %(user_id)s, %(category)s, %(priority)s, %(payload)s::jsonb, %(title)s,
+           %(body)s, %(recipients)s::jsonb, %(metadata)s::jsonb, %(delivery_count)s, %(scheduled_at)s::timestamptz,
+           due.expires_at, %(created_at)s::timestamptz
+    FROM due
+), made AS (
+    INSERT INTO delivery (id, notification_id, tenant_id, user_id, channel, priority, status, attempts_allowed,
+                          next_attempt_at, relay_at, delivered_at, expires_at, created_at)
+    SELECT d.id, %(id)s::uuid, %(tenant_id)s, %(user_id)s, d.channel, %(priority)s,
+           CASE WHEN d.channel = 'IN_APP' AND due.at <= now() THEN 'DELIVERED' ELSE 'PENDING' END,
+           %(attempts_allowed)s, due.at, due.at,
+           CASE WHEN d.channel = 'IN_APP' AND due.at <= now() THEN now() END,
+           due.expires_at, %(created_at)s::timestamptz
+    FROM due, unnest(%(delivery_ids)s::uuid[], %(channels)s::text[]) AS d (id, channel)
+)
+SELECT answer, at <= now() AS is_due FROM due
+"""
+
+FIND_KEY = """
+SELECT fingerprint, answer FROM idempotency_key
+WHERE tenant_id = %(tenant_id)s AND route = %(route)s AND key = %(key)s
+"""
+
+# One parameter carries all rows: the server unpacks a JSON array faster than the client can quote a thousand
+# values.
+ACCEPT_MANY = """
+WITH given AS MATERIALIZED (
+    SELECT g.*, greatest(g.scheduled_at, now()) AS due_at,
+           greatest(g.scheduled_at, now()) + make_interval(secs => g.expires_in) AS expires_at
+    FROM json_to_recordset(%(rows)s::json) AS g (
+        id uuid, user_id text, category text, priority smallint, payload jsonb, title text, body text,
+        recipients jsonb, metadata jsonb, scheduled_at timestamptz, expires_in double precision,
+        created_at timestamptz, delivery_ids uuid[], channels text[])
+), stored AS (
+    INSERT INTO notification (id, tenant_id, user_id, category, priority, payload, title, body, recipients,
+                              metadata, delivery_count, scheduled_at, expires_at, created_at)
+    SELECT id, %(tenant_id)s, user_id, category, priority, payload, title, body, recipients, metadata,
+           cardinality(channels), scheduled_at, expires_at, created_at
+    FROM given
+), made AS (
+    INSERT INTO delivery (id, notification_id, tenant_id, user_id, channel, priority, status, attempts_allowed,
+                          next_attempt_at, relay_at, delivered_at, expires_at, created_at)
+    SELECT d.id, g.id, %(tenant_id)s, g.user_id, d.channel, g.priority,
+           CASE WHEN d.channel = 'IN_APP' AND g.due_at <= now() THEN 'DELIVERED' ELSE 'PENDING' END,
+           %(attempts_allowed)s, g.due_at, g.due_at,
+           CASE WHEN d.channel = 'IN_APP' AND g.due_at <= now() THEN now() END, g.expires_at, g.created_at
+    FROM given g, unnest(g.delivery_ids, g.channels) AS d (id, channel)
+)
+SELECT DISTINCT priority FROM given WHERE due_at <= now()
+"""
+
+READ = """
+SELECT n.id::text, n.user_id, n.category, n.priority, n.title, n.body, n.recipients, n.metadata, n.suppressed,
+       n.scheduled_at, n.expires_at, n.created_at,
+       (SELECT coalesce(json_agg(d ORDER BY d.id), '[]') FROM (
+            SELECT id, channel, status, attempts, next_attempt_at, provider, provider_message_id, error_code,
+                   last_error, uncertain, cancel_requested_at, sent_at, delivered_at, expires_at
+            FROM delivery
+            WHERE id BETWEEN %(low)s::uuid AND %(high)s::uuid
+              AND notification_id = %(id)s::uuid) AS d) AS deliveries,
+       (SELECT coalesce(json_agg(a ORDER BY a.delivery_id, a.number), '[]') FROM (
+            SELECT delivery_id, number, provider, outcome, code, detail, started_at, duration_ms
+            FROM attempt
+            WHERE delivery_id BETWEEN %(low)s::uuid AND %(high)s::uuid
+              AND delivery_id IN (SELECT id FROM delivery
+                                  WHERE id BETWEEN %(low)s::uuid AND %(high)s::uuid
+                                    AND notification_id = %(id)s::uuid)) AS a) AS attempts
+FROM notification n
+WHERE n.id = %(id)s::uuid
+"""
+
+# The rows are locked in id order and waited for, as every writer of several deliveries does, so that no two of
+# them can wait for each other. What the lock returns is the newest state, so both updates ask `t.status`: a row
+# whose claim committed while this statement waited is still PENDING in the snapshot that they scan `d` with.
+CANCEL = """
+WITH target AS MATERIALIZED (
+    SELECT id, channel, status FROM delivery
+    WHERE id BETWEEN %(low)s::uuid AND %(high)s::uuid AND notification_id = %(id)s::uuid
+    ORDER BY id FOR UPDATE
+), cancelled AS (
+    UPDATE delivery d
+    SET status = 'CANCELLED', cancel_requested_at = now(), updated_at = now()
+    FROM target t
+    WHERE d.id = t.id AND d.id BETWEEN %(low)s::uuid AND %(high)s::uuid
+      AND t.status IN ('PENDING', 'QUEUED')
+    RETURNING d.id
+), asked AS (
+    UPDATE delivery d
+    SET cancel_requested_at = now(), updated_at = now()
+    FROM target t
+    WHERE d.id = t.id AND d.id BETWEEN %(low)s::uuid AND %(high)s::uuid
+      AND t.status IN ('SENDING', 'UNKNOWN') AND d.cancel_requested_at IS NULL
+    RETURNING d.id
+)
+SELECT t.id::text, t.channel, t.status, c.id IS NOT NULL AS is_cancelled
+FROM notification n
+LEFT JOIN target t ON true
+LEFT JOIN cancelled c ON c.id = t.id
+WHERE n.id = %(id)s::uuid
+ORDER BY t.id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a first accept wrote: the answer that replays will give, and whether it is due now."""
+
+    answer: str
+    is_due: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What an earlier request left under an idempotency key."""
+
+    fingerprint: bytes
+    answer: str
+
+
+def accept(connection: Connection, row: Mapping[str, Any]) -> Stored | None:
+    """Store one notification, its deliveries and its key; None when the key is taken, and nothing was stored."""
+    stored = _run(connection, ACCEPT, row).first()
+    return None if stored is None else Stored(stored.answer, stored.is_due)
+
+
+def accept_many(connection: Connection, tenant_id: str, rows: str, attempts_allowed: int) -> list[int]:
+    """Store many notifications of one tenant set-wise; return the priorities that have something due now.
+
+    `rows` is a JSON array of objects with the columns of `ACCEPT_MANY`. The caller guards against a second call.
+    """
+    values = {"tenant_id": tenant_id, "rows": rows, "attempts_allowed": attempts_allowed}
+    return list(_run(connection, ACCEPT_MANY, values).scalars())
+
+
+def find_key(connection: Connection, tenant_id: str, route: str, key: str) -> Kept | None:
+    """Return what was stored under an idempotency key, or None."""
+    row = _run(connection, FIND_KEY, {"tenant_id": tenant_id, "route": route, "key": key}).first()
+    return None if row is None else Kept(bytes(row.fingerprint), row.answer)
+
+
+def read(connection: Connection, tenant_id: str, identifier: UUID) -> Row[Any] | None:
+    """Return a notification with `deliveries` and `attempts` as lists of objects, or None for no such id."""
+    return _run(connection, READ, _look_up(tenant_id, identifier)).first()
+
+
+def cancel(connection: Connection, tenant_id: str, identifier: UUID) -> Sequence[Row[Any]]:
+    """Cancel what has not begun and ask for the rest; no row for no such id, one without an id for no delivery."""
+    return _run(connection, CANCEL, _look_up(tenant_id, identifier)).all()
+
+
+def _run(connection: Connection, statement: str, values: Mapping[str, Any]) -> CursorResult[Any]:
+    return connection.exec_driver_sql(_AS_TENANT + statement, values)
+
+
+def _look_up(tenant_id: str, identifier: UUID) -> dict[str, str]:
+    low, high = siblings(identifier)
+    return {"tenant_id": tenant_id, "id": str(identifier), "low": str(low), "high": str(high)}

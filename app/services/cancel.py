@@ -1,0 +1,71 @@
+"""Cancel: what has not begun is called off, what has begun is asked to end.
+
+A delivery that a worker holds cannot be taken from it: a call may be on its way. The request is written down, and
+the worker honours it if the call turns out not to have been accepted.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy.engine import Engine, Row
+
+from app.db import notifications
+from app.domain.states import OPEN, DeliveryState
+from app.domain.summary import NotificationStatus, summarise
+from app.observability import metrics
+from app.services.refusal import NotFound
+
+
+class CancelResult(StrEnum):
+    """What a request to cancel found, per delivery."""
+
+    CANCELLED = "cancelled"
+    BEING_SENT = "being sent"
+    ENDED = "already ended"
+
+
+@dataclass(frozen=True, slots=True)
+class CancelledDelivery:
+    """One delivery after the request."""
+
+    id: str
+    channel: str
+    status: DeliveryState
+    result: CancelResult
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The notification after the request."""
+
+    id: str
+    status: NotificationStatus
+    deliveries: tuple[CancelledDelivery, ...]
+
+
+class Cancel:
+    """The use case; repeating it changes nothing more."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __call__(self, tenant_id: str, identifier: UUID) -> Cancelled:
+        """Cancel a tenant's notification; raise NotFound."""
+        with self._engine.connect() as connection:
+            rows = notifications.cancel(connection, tenant_id, identifier)
+        if not rows:
+            raise NotFound("DOMAIN_NOTIFICATION_NOT_FOUND", "There is no such notification.")
+        deliveries = tuple(_outcome(row) for row in rows if row.id is not None)
+        metrics.CANCELLED.inc(sum(row.is_cancelled for row in rows))
+        return Cancelled(str(identifier), summarise([each.status for each in deliveries]), deliveries)
+
+
+def _outcome(row: Row[Any]) -> CancelledDelivery:
+    status = DeliveryState.CANCELLED if row.is_cancelled else DeliveryState(row.status)
+    if status is DeliveryState.CANCELLED:
+        result = CancelResult.CANCELLED
+    else:
+        result = CancelResult.BEING_SENT if status in OPEN else CancelResult.ENDED
+    return CancelledDelivery(row.id, row.channel, status, result)

@@ -1,0 +1,96 @@
+"""Reading one notification: its deliveries, their attempts, and what is decided about an uncertain one."""
+
+from collections import defaultdict
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy.engine import Engine, Row
+
+from app.db import notifications
+from app.domain.kinds import Channel, Priority
+from app.domain.states import DeliveryState
+from app.domain.summary import summarise
+from app.services.accept import instant
+from app.services.refusal import NotFound
+from app.settings import Settings
+
+_WAITING = frozenset({DeliveryState.PENDING, DeliveryState.QUEUED})
+_DOUBTED = frozenset({DeliveryState.FAILED, DeliveryState.CANCELLED, DeliveryState.EXPIRED})
+_UNDECIDED_NOTE = "a call may have been accepted; it is not known yet"
+_DOUBTED_NOTE = "an earlier call may have been delivered"
+
+
+class ReadNotification:
+    """The use case."""
+
+    def __init__(self, engine: Engine, settings: Settings) -> None:
+        self._engine = engine
+        self._settings = settings
+
+    def __call__(self, tenant_id: str, identifier: UUID) -> dict[str, Any]:
+        """Return a tenant's notification as the API shows it; raise NotFound."""
+        with self._engine.connect() as connection:
+            row = notifications.read(connection, tenant_id, identifier)
+        if row is None:
+            raise NotFound("DOMAIN_NOTIFICATION_NOT_FOUND", "There is no such notification.")
+        attempts: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+        for attempt in row.attempts:
+            attempt["started_at"] = _reformat(attempt["started_at"])
+            attempts[attempt.pop("delivery_id")].append(attempt)
+        priority = Priority(row.priority)
+        return _notification(row, priority) | {
+            "deliveries": [self._delivery(each, priority, attempts[each["id"]]) for each in row.deliveries]
+        }
+
+    def _delivery(self, row: dict[str, Any], priority: Priority, attempts: list[dict[str, Any]]) -> dict[str, Any]:
+        status = DeliveryState(row["status"])
+        due = _reformat(row["next_attempt_at"])
+        is_unknown = status is DeliveryState.UNKNOWN
+        return {
+            "id": row["id"],
+            "channel": row["channel"],
+            "status": status,
+            "attempts": attempts,
+            "next_attempt_at": due if status in _WAITING else None,
+            "error_code": row["error_code"],
+            "last_error": row["last_error"],
+            "provider": row["provider"],
+            "provider_message_id": row["provider_message_id"],
+            "uncertain": row["uncertain"],
+            "note": _note(status, is_uncertain=row["uncertain"]),
+            "unknown_policy": self._settings.policy(Channel(row["channel"]), priority) if is_unknown else None,
+            "unknown_until": due if is_unknown else None,
+            "cancel_requested_at": _reformat(row["cancel_requested_at"]),
+            "sent_at": _reformat(row["sent_at"]),
+            "delivered_at": _reformat(row["delivered_at"]),
+            "expires_at": _reformat(row["expires_at"]),
+        }
+
+
+def _notification(row: Row[Any], priority: Priority) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "status": summarise([DeliveryState(each["status"]) for each in row.deliveries]),
+        "created_at": instant(row.created_at),
+        "user_id": row.user_id,
+        "category": row.category,
+        "priority": priority.name,
+        "content": {"title": row.title, "body": row.body},
+        "recipients": row.recipients,
+        "metadata": row.metadata,
+        "scheduled_at": instant(row.scheduled_at) if row.scheduled_at else None,
+        "expires_at": instant(row.expires_at) if row.expires_at else None,
+        "suppressed": row.suppressed,
+    }
+
+
+def _note(status: DeliveryState, *, is_uncertain: bool) -> str | None:
+    if status is DeliveryState.UNKNOWN:
+        return _UNDECIDED_NOTE
+    return _DOUBTED_NOTE if is_uncertain and status in _DOUBTED else None
+
+
+def _reformat(text: str | None) -> str | None:
+    """Return an instant that PostgreSQL wrote into JSON in the API's own form."""
+    return None if text is None else instant(datetime.fromisoformat(text))

@@ -1,0 +1,74 @@
+"""Addresses: what a channel can be sent to, in the one form that is stored and compared.
+
+A phone number is kept as E.164 and an e-mail address as the library normalises it, so that two spellings of one
+recipient are one recipient. Numbers are checked for a possible length only: whether one is assigned is for the
+provider to say, and new ranges appear faster than any list of them.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+
+import phonenumbers
+from email_validator import EmailNotValidError, validate_email
+
+from app.domain.kinds import Channel
+
+_REMEMBERED = 16_384
+_PLAIN_LOCAL = re.compile(r"[A-Za-z0-9_+-]+(?:\.[A-Za-z0-9_+-]+)*")
+_LOCAL_LIMIT = 64
+_ADDRESS_LIMIT = 254
+_PUSH_TOKEN = re.compile(r"[\x21-\x7e]{1,4096}")
+
+
+class InvalidRecipientError(ValueError):
+    """The text is no address of its channel; the message says why and never repeats the address."""
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def phone_number(text: str) -> str:
+    """Return the number as E.164, with a national trunk zero dropped; raise InvalidRecipientError."""
+    if not text.startswith("+"):
+        raise InvalidRecipientError("a phone number starts with + and its country code")
+    try:
+        number = phonenumbers.parse(text, None)
+    except phonenumbers.NumberParseException as error:
+        raise InvalidRecipientError("not a phone number") from error
+    if number.extension or not phonenumbers.is_possible_number(number):
+        raise InvalidRecipientError("not a possible phone number of its country")
+    return str(phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.E164))
+
+
+def email_address(text: str) -> str:
+    """Return the normalised address; raise InvalidRecipientError.
+
+    The library takes 100 µs an address. The usual kind, a local part of plain characters, needs it for the domain
+    alone, and domains repeat.
+    """
+    local, at, domain = text.rpartition("@")
+    if at and len(local) <= _LOCAL_LIMIT and len(text) <= _ADDRESS_LIMIT and _PLAIN_LOCAL.fullmatch(local):
+        return f"{local}@{_email('a@' + domain)[2:]}"
+    return _email(text)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _email(text: str) -> str:
+    try:
+        return str(validate_email(text, check_deliverability=False).normalized)
+    except EmailNotValidError as error:
+        raise InvalidRecipientError("not an e-mail address") from error
+
+
+def push_token(text: str) -> str:
+    """Return the token as it is: 1 to 4096 visible ASCII characters; raise InvalidRecipientError."""
+    if not _PUSH_TOKEN.fullmatch(text):
+        raise InvalidRecipientError("a push token is 1 to 4096 visible ASCII characters")
+    return text
+
+
+NORMALISERS: Mapping[Channel, Callable[[str], str]] = {
+    Channel.SMS: phone_number,
+    Channel.EMAIL: email_address,
+    Channel.PUSH: push_token,
+}
+"""The channels that need an address. An in-app message is stored under the user's id."""
