@@ -4,9 +4,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli.output import print_json
-
-ALL_SCOPES = ("notifications:read", "notifications:write", "receipts:write")
+from app.cli.output import fail, print_json
 
 
 def token(
@@ -24,10 +22,13 @@ def token(
 
     Example: arauto token --tenant demo --subject shop --scope notifications:write --expires-in 3600
     """
-    from app.services.tokens import mint  # noqa: PLC0415
+    from app.services.tokens import ALL_SCOPES, mint  # noqa: PLC0415
     from app.settings import get_settings  # noqa: PLC0415
 
-    minted = mint(get_settings(), tenant, subject, list(scope or ALL_SCOPES), expires_in)
+    try:
+        minted = mint(get_settings(), tenant, subject, scope or ALL_SCOPES, expires_in)
+    except ValueError as error:
+        fail(str(error), "give a shorter --expires-in, or raise JWT_MAX_LIFETIME_SECONDS")
     if as_json:
         print_json({"token": minted, "tenant": tenant, "subject": subject, "expires_in": expires_in})
     else:

@@ -49,3 +49,8 @@ def day_range(identifiers: list[UUID]) -> tuple[UUID, UUID]:
     """Return the bounds [low, high) of the days in which `identifiers` were minted, for partition pruning."""
     days = [minted_at(identifier).date() for identifier in (min(identifiers), max(identifiers))]
     return day_floor(days[0]), day_floor(days[1] + timedelta(days=1))
+
+
+def first_id_at(instant: datetime) -> UUID:
+    """Return the least id that can be minted at or after `instant` (aware), to the millisecond."""
+    return UUID(int=int(instant.timestamp() * 1000) << _MILLISECOND_SHIFT)

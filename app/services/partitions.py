@@ -1,0 +1,56 @@
+"""Partitions ahead: today's rows and those of the next days always have a place.
+
+Ids are minted only on the day of acceptance, so yesterday (a request that crossed midnight, a slow clock) to
+`partitions_ahead_days` from now is all that can be needed. Run by beat, after a migration and by the API at its
+start; any number of them at once take turns. A week ahead means that upkeep may be dead for a week before anyone
+notices in the traffic; `arauto doctor` and the metric `partitions_ahead_days` notice on the first day.
+"""
+
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+from sqlalchemy.engine import Engine
+
+from app.db import partitions
+from app.db.partitions import TABLES, Partition
+from app.observability import metrics
+from app.observability.logging import get_logger
+
+_LOCK_SECONDS = 5.0
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class PartitionsAhead:
+    """Makes the partitions that are missing."""
+
+    engine: Engine
+    ahead_days: int
+
+    def run_once(self) -> int:
+        """Make what is missing; return how many partitions were made.
+
+        Each day is a transaction of its own under a lock timeout: a busy table costs this run one day, not all.
+        """
+        with self.engine.begin() as connection:
+            today = partitions.today(connection)
+            missing = self._missing(partitions.attached(connection), today)
+        made = sum(self._make(day) for day in sorted({partition.day for partition in missing}))
+        metrics.PARTITIONS_AHEAD.set(self.ahead_days)
+        metrics.UPKEEP_LAST_RUN.labels("partitions").set_to_current_time()
+        if made:
+            _log.info("partitions_made", count=made, until=str(today + timedelta(days=self.ahead_days)))
+        return made
+
+    def _missing(self, present: set[Partition], today: date) -> set[Partition]:
+        days = [today + timedelta(days=offset) for offset in range(-1, self.ahead_days + 1)]
+        return {Partition(table, day) for table in TABLES for day in days} - present
+
+    def _make(self, day: date) -> int:
+        with self.engine.begin() as connection:
+            partitions.lock(connection, _LOCK_SECONDS)
+            present = partitions.attached(connection)
+            wanted = [Partition(table, day) for table in TABLES if Partition(table, day) not in present]
+            for partition in wanted:
+                partitions.make(connection, partition)
+        return len(wanted)
