@@ -52,6 +52,8 @@ class Settings(BaseSettings):
     api_workers: Count = 1
     api_threads: Count = 8
     api_database_pool: Count = 8
+    api_statement_timeout_seconds: Positive = 5.0
+    api_pool_timeout_seconds: Positive = 1.0
     api_max_body_bytes: Count = 262_144
     jwt_secret: SecretStr = SecretStr(DEVELOPMENT_SECRET)
     jwt_audience: str = ""
@@ -80,6 +82,7 @@ class Settings(BaseSettings):
 
     # Workers
     worker_window: Count = 200
+    worker_batch: Count = 200
     worker_parked: Count = 50_000
     rate_wait_seconds: Positive = 90.0
     lease_margin_seconds: Positive = 30.0
@@ -89,6 +92,8 @@ class Settings(BaseSettings):
     countdown_grace_seconds: Positive = 10.0
     countdown_slots: Annotated[int, Field(ge=0)] = 1000
     visibility_timeout_seconds: Positive = 3600.0
+    misconfigured_hold_seconds: Positive = 300.0
+    worker_stop_seconds: Positive = 25.0
 
     # Retry, uncertainty, breaker
     retry_base_seconds: Positive = 2.0
@@ -117,6 +122,9 @@ class Settings(BaseSettings):
     metrics_host: str = "127.0.0.1"
     prometheus_multiproc_dir: str = ""
     flower_port: int = 5555
+
+    # `arauto up`
+    maven_repository_url: str = ""
 
     @field_validator("unknown_policy")
     @classmethod
