@@ -5,16 +5,23 @@ so that rescue can prove which messages were lost. Both are JSON objects told ap
 """
 
 import json
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
-from uuid import UUID
 
 from app.domain.kinds import Channel, Priority
 
 VERSION = 1
 DELIVERY_DUE = "delivery.due"
 MARKER = "flow.marker"
+
+_is_uuid = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII).fullmatch
+_json_text = lru_cache(maxsize=4096)(json.dumps)
+_CHANNELS = {channel.value: channel for channel in Channel}
+_PRIORITIES = {priority.name: priority for priority in Priority}
 
 
 class EnvelopeError(ValueError):
@@ -33,22 +40,17 @@ class DeliveryDue:
     tenant_id: str
     rescues: int = 0
 
-    def encode(self) -> bytes:
-        """Return the JSON bytes of this envelope, stamped with the sender's UTC clock (for people only)."""
-        return json.dumps(
-            {
-                "version": VERSION,
-                "event_id": self.event_id,
-                "event_type": DELIVERY_DUE,
-                "timestamp": datetime.now(UTC).isoformat(),
-                "delivery_id": self.delivery_id,
-                "notification_id": self.notification_id,
-                "channel": self.channel.value,
-                "priority": self.priority.name,
-                "tenant_id": self.tenant_id,
-                "rescues": self.rescues,
-            },
-            separators=(",", ":"),
+    def encode(self, timestamp: str = "") -> bytes:
+        """Return the JSON bytes of this envelope; `timestamp` is the sender's UTC clock (for people only).
+
+        Written by hand, since this is the hottest line of the relay: of the fields only the tenant is free text.
+        """
+        return (
+            f'{{"version":{VERSION},"event_id":"{self.event_id}","event_type":"{DELIVERY_DUE}",'
+            f'"timestamp":"{timestamp or now()}","delivery_id":"{self.delivery_id}",'
+            f'"notification_id":"{self.notification_id}","channel":"{self.channel.value}",'
+            f'"priority":"{self.priority.name}","tenant_id":{_json_text(self.tenant_id)},'
+            f'"rescues":{self.rescues}}}'
         ).encode()
 
 
@@ -66,7 +68,7 @@ class Marker:
             {
                 "version": VERSION,
                 "event_type": MARKER,
-                "timestamp": datetime.now(UTC).isoformat(),
+                "timestamp": now(),
                 "topic": self.topic,
                 "partition": self.partition,
                 "seq": self.seq,
@@ -75,10 +77,18 @@ class Marker:
         ).encode()
 
 
-def decode(value: bytes | None) -> DeliveryDue | Marker:
-    """Return what a record carries; raise EnvelopeError for anything that is not one of ours."""
+def now() -> str:
+    """Return this process's clock as RFC 3339 in UTC."""
+    return datetime.now(UTC).isoformat()
+
+
+def decode(value: bytes | None, parse: Callable[[bytes], Any] = json.loads) -> DeliveryDue | Marker:
+    """Return what a record carries; raise EnvelopeError for anything that is not one of ours.
+
+    `parse` is the JSON reader, for who has a faster one than the standard library; it raises ValueError.
+    """
     try:
-        data: Any = json.loads(value or b"")
+        data = parse(value or b"")
     except (ValueError, RecursionError) as error:
         raise EnvelopeError(f"not JSON: {error}") from error
     if not isinstance(data, dict):
@@ -91,13 +101,19 @@ def decode(value: bytes | None) -> DeliveryDue | Marker:
         if data["event_type"] == DELIVERY_DUE:
             return DeliveryDue(
                 event_id=str(data["event_id"]),
-                delivery_id=str(UUID(data["delivery_id"])),
-                notification_id=str(UUID(data["notification_id"])),
-                channel=Channel(data["channel"]),
-                priority=Priority[data["priority"]],
+                delivery_id=_uuid(data["delivery_id"]),
+                notification_id=_uuid(data["notification_id"]),
+                channel=_CHANNELS[data["channel"]],
+                priority=_PRIORITIES[data["priority"]],
                 tenant_id=str(data["tenant_id"]),
                 rescues=int(data.get("rescues", 0)),
             )
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise EnvelopeError(f"broken field: {error!r}") from error
     raise EnvelopeError(f"unknown event_type {data['event_type']!r}")
+
+
+def _uuid(text: str) -> str:
+    if not _is_uuid(text):
+        raise ValueError(f"not a UUID in its canonical form: {text!r}")
+    return text

@@ -1,0 +1,119 @@
+"""The consumer of the bridge: manual offsets, bounded waits, and errors that never end the loop.
+
+Invariants: an offset is committed only by `commit`, after what it stands for was handed on; a revoked partition is
+never committed; a poll that only returned errors, or a commit with nothing to commit, is no fault.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+
+from app.kafka.client import client_settings
+from app.observability.logging import get_logger
+from app.settings import Settings
+
+_log = get_logger(__name__)
+MAX_POLL_INTERVAL_MILLISECONDS = 120_000
+
+
+class TopicConsumer:
+    """One member of the consumer group `group`, on one topic. Used by one thread."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        topic: str,
+        group: str,
+        *,
+        on_revoke: Callable[[Iterable[int]], None],
+        on_lost: Callable[[Iterable[int]], None],
+    ) -> None:
+        """Join the group. `on_revoke` may still hand on and commit; `on_lost` may only forget."""
+        self._topic = topic
+        self._on_revoke = on_revoke
+        self._on_lost = on_lost
+        self._assigned: set[int] = set()
+        self._consumer = Consumer(
+            client_settings(
+                settings,
+                group_id=group,
+                enable_auto_commit=False,
+                enable_auto_offset_store=False,
+                auto_offset_reset="earliest",
+                partition_assignment_strategy="cooperative-sticky",
+                session_timeout_ms=10_000,
+                heartbeat_interval_ms=2_000,
+                max_poll_interval_ms=MAX_POLL_INTERVAL_MILLISECONDS,
+                fetch_wait_max_ms=50,
+                fetch_error_backoff_ms=200,
+                queued_max_messages_kbytes=4_096,
+                queued_min_messages=2_000,
+                enable_partition_eof=False,
+                allow_auto_create_topics=True,
+            )
+        )
+        self._consumer.subscribe([topic], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lose)
+
+    @property
+    def assigned(self) -> frozenset[int]:
+        """The partitions that are ours now."""
+        return frozenset(self._assigned)
+
+    def poll(self, most: int, wait_seconds: float) -> list[Message]:
+        """Return up to `most` records, errors left out; serves rebalances and keeps the membership alive."""
+        records: list[Message] = []
+        for record in self._consumer.consume(most, wait_seconds):
+            error = record.error()
+            if error is None:
+                records.append(record)
+            elif error.fatal():
+                raise KafkaException(error)
+            else:
+                _log.info("consumer_error", topic=self._topic, reason=error.name())
+        return records
+
+    def commit(self, offsets: Mapping[int, int], *, wait: bool = False) -> None:
+        """Commit the next offset of each partition that is still ours. A failure costs repetitions, no loss."""
+        positions = [
+            TopicPartition(self._topic, partition, offset)
+            for partition, offset in offsets.items()
+            if partition in self._assigned
+        ]
+        if not positions:
+            return
+        try:
+            if wait:
+                self._consumer.commit(offsets=positions, asynchronous=False)
+            else:
+                self._consumer.commit(offsets=positions)
+        except KafkaException as error:
+            _log.info("commit_failed", topic=self._topic, reason=error.args[0].name())
+
+    def pause(self) -> None:
+        """Stop fetching; `poll` goes on keeping the membership."""
+        self._consumer.pause([TopicPartition(self._topic, partition) for partition in self._assigned])
+
+    def resume(self) -> None:
+        """Fetch again."""
+        self._consumer.resume([TopicPartition(self._topic, partition) for partition in self._assigned])
+
+    def close(self) -> None:
+        """Leave the group, so that others take over at once."""
+        self._consumer.close()
+
+    def _assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._assigned |= {partition.partition for partition in partitions}
+        consumer.incremental_assign(partitions)
+        _log.info("partitions_assigned", topic=self._topic, partitions=sorted(self._assigned))
+
+    def _revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        gone = [partition.partition for partition in partitions]
+        self._on_revoke(gone)
+        self._assigned -= set(gone)
+        consumer.incremental_unassign(partitions)
+
+    def _lose(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        gone = [partition.partition for partition in partitions]
+        self._assigned -= set(gone)
+        self._on_lost(gone)
+        consumer.incremental_unassign(partitions)
