@@ -24,7 +24,7 @@ class Message:
 
 
 class Provider(Protocol):
-    """One vendor on one channel. Lives in one event loop, keeps its connections pooled, never retries by itself."""
+    """One vendor on one channel. Lives in one event loop, pools its connections, never retries by itself."""
 
     name: str
     deadline_seconds: float
@@ -40,4 +40,12 @@ class Provider(Protocol):
 
     async def close(self) -> None:
         """Close the pooled connections."""
+        ...
+
+
+class AtOnceProvider(Provider, Protocol):
+    """A provider without any input or output: the service calls it directly and spares it a task of the loop."""
+
+    def send_at_once(self, message: Message) -> Outcome:
+        """Return what `send` would; never blocks."""
         ...
