@@ -24,10 +24,12 @@ def make_engine(
     pool_timeout_seconds: float = 2.0,
     connect_timeout_seconds: int = 5,
     autocommit: bool = False,
+    pre_ping: bool = True,
 ) -> Engine:
     """Return an engine whose sessions commit synchronously and cannot hang for ever.
 
-    A dead server is noticed by TCP keep-alives within about 25 s; a stale pooled connection by a ping at checkout.
+    A dead server is noticed by TCP keep-alives within about 25 s; a stale pooled connection by a ping at checkout,
+    which a caller that repeats its work on a dead connection can spare.
     Settings travel as start-up options, so that they also hold behind a pooler in session mode.
     """
     options = (
@@ -40,7 +42,7 @@ def make_engine(
         pool_size=pool_size,
         max_overflow=0,
         pool_timeout=pool_timeout_seconds,
-        pool_pre_ping=True,
+        pool_pre_ping=pre_ping,
         isolation_level="AUTOCOMMIT" if autocommit else "READ COMMITTED",
         connect_args={
             "application_name": application_name,
