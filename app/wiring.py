@@ -15,6 +15,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from app.db.outbox import PLANNER_OPTIONS
 from app.db.session import make_engine
 from app.domain.kinds import Channel, Priority
 from app.kafka.producer import Publisher
@@ -71,7 +72,7 @@ def outlet(settings: Settings) -> Outlet:
 @once_per_process
 def relay_services(settings: Settings) -> RelayServices:
     """Return the use cases of the relay worker."""
-    engine = make_engine(settings.database_url, application_name="arauto-relay", pool_size=8)
+    engine = make_engine(settings.database_url, application_name="arauto-relay", pool_size=8, options=PLANNER_OPTIONS)
     way = outlet(settings)
     markers = Markers(
         engine,

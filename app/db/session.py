@@ -25,17 +25,19 @@ def make_engine(
     connect_timeout_seconds: int = 5,
     autocommit: bool = False,
     pre_ping: bool = True,
+    options: str = "",
 ) -> Engine:
     """Return an engine whose sessions commit synchronously and cannot hang for ever.
 
     A dead server is noticed by TCP keep-alives within about 25 s; a stale pooled connection by a ping at checkout,
     which a caller that repeats its work on a dead connection can spare.
-    Settings travel as start-up options, so that they also hold behind a pooler in session mode.
+    Settings travel as start-up options, so that they also hold behind a pooler in session mode; `options` adds to
+    them, as `-c name=value`.
     """
-    options = (
+    session_options = (
         f"-c statement_timeout={int(statement_timeout_seconds * 1000)} "
         f"-c idle_in_transaction_session_timeout={_IDLE_IN_TRANSACTION} "
-        "-c synchronous_commit=on -c timezone=UTC -c jit=off"
+        f"-c synchronous_commit=on -c timezone=UTC -c jit=off {options}"
     )
     return create_engine(
         _with_driver(url),
@@ -51,7 +53,7 @@ def make_engine(
             "keepalives_idle": 10,
             "keepalives_interval": 5,
             "keepalives_count": 3,
-            "options": options,
+            "options": session_options,
         },
     )
 
