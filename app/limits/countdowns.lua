@@ -13,7 +13,7 @@ end
 local function text(number)
   return string.format('%.0f', number)
 end
-if redis.pcall('ZCARD', KEYS[1]).err then
+if type(redis.pcall('ZCARD', KEYS[1])) ~= 'number' then
   redis.call('DEL', KEYS[1])
 end
 -- Past dues have left the workers' memory; a due beyond the longest countdown was written under a wrong clock.

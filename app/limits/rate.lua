@@ -62,20 +62,18 @@ elseif state[2] then
 end
 
 -- What left the window, oldest first.
-while not is_broken do
+local is_readable = true
+while not is_broken and is_readable do
   local entries = redis.pcall('LRANGE', KEYS[2], 0, 31)
   if entries.err or (#entries > 0 and not state[2]) then
-    is_broken = true -- Grants without a state, or a key of another type.
+    is_broken = true -- A key of another type, or grants without a state.
     break
   end
   local gone = 0
   for _, entry in ipairs(entries) do
     local expiry, count = parse(entry)
-    if not expiry or not count then
-      is_broken = true
-      break
-    end
-    if expiry > now then
+    is_readable = expiry and count
+    if not is_readable or expiry > now then
       break
     end
     gone = gone + 1
@@ -84,21 +82,31 @@ while not is_broken do
   if gone > 0 then
     redis.call('LTRIM', KEYS[2], gone, -1)
   end
-  if #entries == gone then
-    -- The list is the truth: a sum that does not agree with an empty list would block for ever.
-    used = 0
+  if is_readable and gone == #entries then
+    used = 0 -- A sum that does not agree with an empty window would block for ever.
   end
   if gone < 32 then
     break
   end
 end
 
-if is_broken or used < 0 then
+if is_broken then
   -- Nobody can tell what was granted, so count it as the whole limit, right now: one second later all is well.
   redis.call('DEL', KEYS[1], KEYS[2])
   redis.call('RPUSH', KEYS[2], text(expiry_after(now)) .. ':' .. text(limit))
-  level, at, used, urgent = 0, now, limit, 0
-  paused = paused or 0
+  level, at, used, paused, urgent = 0, now, limit, paused or 0, 0
+elseif not is_readable or used < 0 then
+  -- Another hand wrote into the window: keep what can be read, and count it anew.
+  local entries = redis.call('LRANGE', KEYS[2], 0, -1)
+  redis.call('DEL', KEYS[2])
+  used = 0
+  for _, entry in ipairs(entries) do
+    local expiry, count = parse(entry)
+    if expiry and count and expiry > now then
+      redis.call('RPUSH', KEYS[2], entry)
+      used = used + count
+    end
+  end
 end
 
 now = math.max(now, at) -- A clock that stepped back a little stands still instead.
