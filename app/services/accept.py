@@ -11,10 +11,10 @@ from typing import Any
 from uuid import UUID
 
 import orjson
-from sqlalchemy.engine import Engine
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.engine import Connection
 
 from app.db import notifications
+from app.db.requests import RequestPool
 from app.domain.ids import mint, minted_at
 from app.domain.kinds import Channel, Priority
 from app.domain.states import DeliveryState
@@ -66,8 +66,8 @@ class Answer:
 class Accept:
     """The use case. Holds no state between calls."""
 
-    def __init__(self, engine: Engine, nudge: Nudge, *, attempts_allowed: int, schedule_max_days: int) -> None:
-        self._engine = engine
+    def __init__(self, pool: RequestPool, nudge: Nudge, *, attempts_allowed: int, schedule_max_days: int) -> None:
+        self._pool = pool
         self._nudge = nudge
         self._attempts_allowed = attempts_allowed
         self._horizon = timedelta(days=schedule_max_days)
@@ -80,13 +80,18 @@ class Accept:
         """
         recipients = self._check(submission)
         row = _row(tenant_id, submission, recipients, key) | {"attempts_allowed": self._attempts_allowed}
-        for last in (False, True):
-            try:
-                return self._store_or_replay(tenant_id, submission, key, row)
-            except DBAPIError as error:
-                if last or not error.connection_invalidated:
-                    raise
-        raise AssertionError("unreachable")
+        stored, kept = self._pool.run(lambda connection: _store_or_find(connection, row))
+        if stored is not None:
+            _count(submission)
+            if stored.is_due:
+                self._nudge(submission.priority)
+            return Answer(stored.answer, is_replay=False)
+        if kept is None:
+            raise RuntimeError("an idempotency key was pruned again and again between two statements")
+        if kept.fingerprint != key.fingerprint:
+            raise Refused("DOMAIN_IDEMPOTENCY_KEY_REUSED", "This Idempotency-Key belongs to another request.")
+        metrics.REPLAYED.inc()
+        return Answer(kept.answer, is_replay=True)
 
     def many(self, tenant_id: str, submissions: Sequence[Submission]) -> list[UUID]:
         """Store many notifications in one statement and return their ids in order.
@@ -96,34 +101,14 @@ class Accept:
         """
         rows = [_bulk_row(submission, self._check(submission)) for submission in submissions]
         text = orjson.dumps(rows).decode()
-        with self._engine.connect() as connection:
-            due = notifications.accept_many(connection, tenant_id, text, self._attempts_allowed)
+        due = self._pool.once(
+            lambda connection: notifications.accept_many(connection, tenant_id, text, self._attempts_allowed)
+        )
         for submission in submissions:
             _count(submission)
         for priority in due:
             self._nudge(Priority(priority))
         return [UUID(row["id"]) for row in rows]
-
-    def _store_or_replay(
-        self, tenant_id: str, submission: Submission, key: IdempotencyKey, row: Mapping[str, Any]
-    ) -> Answer:
-        for _ in range(_TRIES):
-            with self._engine.connect() as connection:
-                stored = notifications.accept(connection, row)
-                kept = None if stored else notifications.find_key(connection, tenant_id, key.route, key.key)
-            if stored is not None:
-                _count(submission)
-                if stored.is_due:
-                    self._nudge(submission.priority)
-                return Answer(stored.answer, is_replay=False)
-            if kept is not None:
-                if kept.fingerprint != key.fingerprint:
-                    raise Refused(
-                        "DOMAIN_IDEMPOTENCY_KEY_REUSED", "This Idempotency-Key belongs to another request."
-                    )
-                metrics.REPLAYED.inc()
-                return Answer(kept.answer, is_replay=True)
-        raise RuntimeError("an idempotency key was pruned again and again between two statements")
 
     def _check(self, submission: Submission) -> dict[str, str]:
         """Return the normalised recipients of the channels; raise Refused for what can never be delivered."""
@@ -144,6 +129,20 @@ class Accept:
                 [Problem("scheduled_at", f"must be within {self._horizon.days} days")],
             )
         return _normalised(submission)
+
+
+def _store_or_find(
+    connection: Connection, row: Mapping[str, Any]
+) -> tuple[notifications.Stored | None, notifications.Kept | None]:
+    """Return what was stored now, or what its key already stood for; again if the key was pruned in between."""
+    for _ in range(_TRIES):
+        stored = notifications.accept(connection, row)
+        if stored is not None:
+            return stored, None
+        kept = notifications.find_key(connection, row["tenant_id"], row["route"], row["key"])
+        if kept is not None:
+            return None, kept
+    return None, None
 
 
 def _normalised(submission: Submission) -> dict[str, str]:

@@ -9,9 +9,10 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy.engine import Engine, Row
+from sqlalchemy.engine import Row
 
 from app.db import notifications
+from app.db.requests import RequestPool
 from app.domain.states import OPEN, DeliveryState
 from app.domain.summary import NotificationStatus, summarise
 from app.observability import metrics
@@ -48,13 +49,12 @@ class Cancelled:
 class Cancel:
     """The use case; repeating it changes nothing more."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, pool: RequestPool) -> None:
+        self._pool = pool
 
     def __call__(self, tenant_id: str, identifier: UUID) -> Cancelled:
         """Cancel a tenant's notification; raise NotFound."""
-        with self._engine.connect() as connection:
-            rows = notifications.cancel(connection, tenant_id, identifier)
+        rows = self._pool.run(lambda connection: notifications.cancel(connection, tenant_id, identifier))
         if not rows:
             raise NotFound("DOMAIN_NOTIFICATION_NOT_FOUND", "There is no such notification.")
         deliveries = tuple(_outcome(row) for row in rows if row.id is not None)

@@ -5,9 +5,10 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy.engine import Engine, Row
+from sqlalchemy.engine import Row
 
 from app.db import notifications
+from app.db.requests import RequestPool
 from app.domain.kinds import Channel, Priority
 from app.domain.states import DeliveryState
 from app.domain.summary import summarise
@@ -24,14 +25,13 @@ _DOUBTED_NOTE = "an earlier call may have been delivered"
 class ReadNotification:
     """The use case."""
 
-    def __init__(self, engine: Engine, settings: Settings) -> None:
-        self._engine = engine
+    def __init__(self, pool: RequestPool, settings: Settings) -> None:
+        self._pool = pool
         self._settings = settings
 
     def __call__(self, tenant_id: str, identifier: UUID) -> dict[str, Any]:
         """Return a tenant's notification as the API shows it; raise NotFound."""
-        with self._engine.connect() as connection:
-            row = notifications.read(connection, tenant_id, identifier)
+        row = self._pool.run(lambda connection: notifications.read(connection, tenant_id, identifier))
         if row is None:
             raise NotFound("DOMAIN_NOTIFICATION_NOT_FOUND", "There is no such notification.")
         attempts: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)

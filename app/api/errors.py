@@ -1,0 +1,147 @@
+"""Errors: one shape for every answer that is not a success, whoever raised what.
+
+`{"error": {"code", "message", "details", "timestamp", "trace_id"}}`. A code is stable and says by its first word
+whose matter it is: VALIDATION_ and AUTH_ the caller's, DOMAIN_ a well-formed request that cannot be done, INFRA_
+ours.
+Messages never repeat an address or content.
+"""
+
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from http import HTTPStatus
+
+import orjson
+from flask import Flask, Response, g, request
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from werkzeug.exceptions import HTTPException, MethodNotAllowed
+
+from app.db.requests import DatabaseBusyError
+from app.observability.logging import get_logger
+from app.services.refusal import NotFound, Problem, Refused
+
+JSON = "application/json"
+_RETRY_BUSY_SECONDS = 1
+_RETRY_DOWN_SECONDS = 5
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
+
+_HTTP_CODES = {
+    HTTPStatus.BAD_REQUEST: "VALIDATION_REQUEST",
+    HTTPStatus.NOT_FOUND: "VALIDATION_ROUTE_UNKNOWN",
+    HTTPStatus.METHOD_NOT_ALLOWED: "VALIDATION_METHOD_NOT_ALLOWED",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "VALIDATION_BODY_TOO_LARGE",
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "VALIDATION_CONTENT_TYPE",
+}
+
+_log = get_logger(__name__)
+
+
+class ApiError(Exception):
+    """An answer that a view decided on by itself."""
+
+    def __init__(
+        self,
+        status: HTTPStatus,
+        code: str,
+        message: str,
+        problems: Sequence[Problem] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.problems = problems
+        self.headers = headers or {}
+
+
+def trace_id() -> str:
+    """Return the trace of this request: the caller's from `traceparent`, or a fresh one."""
+    if "trace_id" not in g:
+        match = _TRACEPARENT.fullmatch(request.headers.get("traceparent", ""))
+        g.trace_id = match[1] if match and set(match[1]) != {"0"} else secrets.token_hex(16)
+    return str(g.trace_id)
+
+
+def answer(
+    status: HTTPStatus,
+    code: str,
+    message: str,
+    problems: Sequence[Problem] = (),
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """Return an error response in the one shape."""
+    error = {
+        "code": code,
+        "message": message,
+        "details": [{"field": printable(each.field), "message": each.message} for each in problems],
+        "timestamp": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "trace_id": trace_id(),
+    }
+    return Response(orjson.dumps({"error": error}), status, headers, mimetype=JSON)
+
+
+def printable(text: str) -> str:
+    """Return a name that the client chose in a form that can be encoded, lone surrogates escaped."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def register(app: Flask) -> None:
+    """Answer every exception of a request in the one shape."""
+    app.register_error_handler(ApiError, _api_error)
+    app.register_error_handler(Refused, _refused)
+    app.register_error_handler(DatabaseBusyError, _busy)
+    app.register_error_handler(DBAPIError, _database)
+    app.register_error_handler(HTTPException, _http)
+    app.register_error_handler(Exception, _unexpected)
+
+
+def _api_error(error: ApiError) -> Response:
+    return answer(error.status, error.code, error.message, error.problems, error.headers)
+
+
+def _refused(error: Refused) -> Response:
+    status = HTTPStatus.NOT_FOUND if isinstance(error, NotFound) else HTTPStatus.UNPROCESSABLE_ENTITY
+    return answer(status, error.code, error.message, error.problems)
+
+
+def _busy(_error: DatabaseBusyError) -> Response:
+    _log.info("request_shed", trace_id=trace_id())
+    return answer(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "INFRA_DATABASE_BUSY",
+        "All database connections are in use. Nothing was done; repeat the request.",
+        headers={"Retry-After": str(_RETRY_BUSY_SECONDS)},
+    )
+
+
+def _database(error: DBAPIError) -> Response:
+    if not isinstance(error, OperationalError | InterfaceError) and not error.connection_invalidated:
+        return _unexpected(error)
+    _log.warning("database_unavailable", trace_id=trace_id(), error=type(error.orig).__name__)
+    return answer(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "INFRA_DATABASE_UNAVAILABLE",
+        "The database does not answer. Repeat the request, with the same Idempotency-Key.",
+        headers={"Retry-After": str(_RETRY_DOWN_SECONDS)},
+    )
+
+
+def _http(error: HTTPException) -> Response:
+    status = HTTPStatus(error.code or HTTPStatus.INTERNAL_SERVER_ERROR)
+    headers = {}
+    if isinstance(error, MethodNotAllowed) and error.valid_methods:
+        headers["Allow"] = ", ".join(sorted(error.valid_methods))
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return _unexpected(error)
+    return answer(
+        status, _HTTP_CODES.get(status, "VALIDATION_REQUEST"), status.description or status.phrase, headers=headers
+    )
+
+
+def _unexpected(error: Exception) -> Response:
+    _log.error("request_failed", trace_id=trace_id(), error=type(error).__name__, exc_info=error)
+    return answer(
+        HTTPStatus.INTERNAL_SERVER_ERROR, "INFRA_INTERNAL", "Something went wrong on our side; it was logged."
+    )

@@ -1,0 +1,107 @@
+"""`/v1/notifications`: accept, read, cancel."""
+
+import re
+from http import HTTPStatus
+from typing import Any
+from uuid import UUID
+
+import orjson
+from flask import Response
+from flask_smorest import Blueprint
+
+from app.api.answers import CancelView, NotificationAccepted, NotificationView
+from app.api.auth import Caller, requires
+from app.api.body import idempotency_key, json_body, no_query
+from app.api.context import services
+from app.api.errors import JSON
+from app.api.openapi import operation, route
+from app.api.schemas import NotificationRequest, validate
+from app.services.refusal import NotFound
+
+READ = "notifications:read"
+WRITE = "notifications:write"
+
+blueprint = Blueprint(
+    "notifications", __name__, url_prefix="/v1", description="Notifications and their deliveries"
+)
+
+_ROUTE = "POST /v1/notifications"
+_REPLAYED = {"Idempotency-Replayed": "true"}
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_USUAL = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+@route(
+    blueprint,
+    "POST",
+    "/notifications",
+    operation(
+        "Accept a notification",
+        {HTTPStatus.ACCEPTED: ("Stored; it will be delivered.", NotificationAccepted)},
+        scope=WRITE,
+        body=NotificationRequest,
+        errors=(
+            HTTPStatus.BAD_REQUEST,
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            *_USUAL,
+        ),
+        headers=[("Idempotency-Key", "1 to 255 visible ASCII characters; the same key makes one notification.")],
+    ),
+)
+@requires(WRITE)
+def accept_notification(caller: Caller) -> Response:
+    """A repeated request with the same key gets the first one's answer, and `Idempotency-Replayed: true`."""
+    no_query()
+    body = json_body()
+    key = idempotency_key(_ROUTE, body)
+    answer = services().accept.one(caller.tenant_id, validate(NotificationRequest, body).submission(), key)
+    headers = _REPLAYED if answer.is_replay else None
+    return Response(answer.text, HTTPStatus.ACCEPTED, headers, mimetype=JSON)
+
+
+@route(
+    blueprint,
+    "GET",
+    "/notifications/<identifier>",
+    operation(
+        "Read a notification",
+        {HTTPStatus.OK: ("As it stands now.", NotificationView)},
+        scope=READ,
+        errors=(HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, *_USUAL),
+    ),
+)
+@requires(READ)
+def read_notification(identifier: str, caller: Caller) -> Response:
+    """It comes with its deliveries, and each of them with its attempts."""
+    no_query()
+    return _json(services().read(caller.tenant_id, _uuid(identifier)))
+
+
+@route(
+    blueprint,
+    "POST",
+    "/notifications/<identifier>/cancel",
+    operation(
+        "Cancel a notification",
+        {HTTPStatus.OK: ("What became of each delivery.", CancelView)},
+        scope=WRITE,
+        errors=(HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, *_USUAL),
+    ),
+)
+@requires(WRITE)
+def cancel_notification(identifier: str, caller: Caller) -> Response:
+    """What has not begun is called off. What is being sent may still arrive; it is not tried again after that."""
+    no_query()
+    return _json(services().cancel(caller.tenant_id, _uuid(identifier)))
+
+
+def _uuid(text: str) -> UUID:
+    if not _UUID.fullmatch(text):
+        raise NotFound("DOMAIN_NOTIFICATION_NOT_FOUND", "There is no such notification.")
+    return UUID(text)
+
+
+def _json(value: Any) -> Response:
+    return Response(orjson.dumps(value), mimetype=JSON)

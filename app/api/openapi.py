@@ -1,0 +1,104 @@
+"""The OpenAPI 3.1 document: flask-smorest collects the routes, the schemas come from the models that validate."""
+
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, TypeVar, cast
+
+from flask_smorest import Api, Blueprint
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from app.api import answers
+from app.api.schemas import NotificationRequest
+
+View = TypeVar("View", bound=Callable[..., Any])
+
+TITLE = "Arauto"
+VERSION = "1"
+OPENAPI_VERSION = "3.1.0"
+_REFERENCE = "#/components/schemas/{model}"
+_ERRORS = {
+    HTTPStatus.BAD_REQUEST: "The request cannot be understood.",
+    HTTPStatus.UNAUTHORIZED: "The token is missing or cannot be accepted.",
+    HTTPStatus.FORBIDDEN: "The token lacks the scope.",
+    HTTPStatus.NOT_FOUND: "There is no such thing.",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The body is too large.",
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "The body is not plain JSON in UTF-8.",
+    HTTPStatus.UNPROCESSABLE_ENTITY: "The request is well formed but cannot be done.",
+    HTTPStatus.SERVICE_UNAVAILABLE: "The database does not answer; `Retry-After` says when to repeat.",
+}
+_MODELS: tuple[type[BaseModel], ...] = (
+    NotificationRequest,
+    answers.NotificationAccepted,
+    answers.NotificationView,
+    answers.CancelView,
+    answers.HealthAnswer,
+    answers.ErrorAnswer,
+)
+
+
+def options() -> dict[str, Any]:
+    """Return flask-smorest's settings; a route of ours serves the document, beside a page with local assets."""
+    return {
+        "API_TITLE": TITLE,
+        "API_VERSION": VERSION,
+        "OPENAPI_VERSION": OPENAPI_VERSION,
+        "API_SPEC_OPTIONS": {
+            "info": {
+                "description": "Accepts notifications and delivers them by e-mail, SMS, push and in-app inbox."
+            },
+        },
+    }
+
+
+def describe(api: Api) -> None:
+    """Add what no route says: the schemas, and how a caller proves who it is."""
+    _, definitions = models_json_schema([(model, "validation") for model in _MODELS], ref_template=_REFERENCE)
+    for name, schema in sorted(definitions["$defs"].items()):
+        api.spec.components.schema(name, schema)
+    api.spec.components.security_scheme(
+        "bearer",
+        {"type": "http", "scheme": "bearer", "bearerFormat": "JWT", "description": "Made by `arauto token`."},
+    )
+
+
+def route(blueprint: Blueprint, method: str, rule: str, described: dict[str, Any]) -> Callable[[View], View]:
+    """Register a view under `rule` with the description that `operation` made."""
+
+    def decorate(view: View) -> View:
+        documented = blueprint.doc(**described)(view)
+        return cast("View", blueprint.route(rule, methods=[method])(documented))
+
+    return decorate
+
+
+def operation(
+    summary: str,
+    successes: Mapping[HTTPStatus, tuple[str, type[BaseModel] | None]],
+    *,
+    scope: str | None = None,
+    body: type[BaseModel] | None = None,
+    errors: Sequence[HTTPStatus] = (),
+    headers: Sequence[tuple[str, str]] = (),
+) -> dict[str, Any]:
+    """Return the description of one operation, for a blueprint's `doc`."""
+    responses = {
+        str(int(status)): {"description": text} | (_content(model) if model else {})
+        for status, (text, model) in successes.items()
+    }
+    for status in errors:
+        responses[str(int(status))] = {"description": _ERRORS[status]} | _content(answers.ErrorAnswer)
+    described: dict[str, Any] = {"summary": summary, "responses": responses}
+    described["security"] = [{"bearer": [scope]}] if scope else []
+    if body is not None:
+        described["requestBody"] = {"required": True} | _content(body)
+    if headers:
+        described["parameters"] = [
+            {"in": "header", "name": name, "required": True, "description": text, "schema": {"type": "string"}}
+            for name, text in headers
+        ]
+    return described
+
+
+def _content(model: type[BaseModel]) -> dict[str, Any]:
+    return {"content": {"application/json": {"schema": {"$ref": _REFERENCE.format(model=model.__name__)}}}}
