@@ -59,22 +59,18 @@ def test_only_the_settings_read_the_environment():
 
 def test_only_the_wiring_builds_engines_producers_and_redis_clients():
     """The composition root is the one place to look at for who shares what."""
-    builders = {
-        "make_engine",
-        "create_engine",
-        "Redis.from_url",
-        "redis.Redis.from_url",
-        "redis.from_url",
-        "Producer",
-    }
-    places = {
-        name(path)
+    raw = {"create_engine", "Redis.from_url", "redis.Redis.from_url", "redis.from_url", "confluent_kafka.Producer"}
+    homes = {"app/db/session.py", "app/limits/client.py"}
+    strays = {
+        f"{name(path)}:{node.lineno}"
         for path in modules("app", "tasks")
         for node in ast.walk(tree(path))
-        if isinstance(node, ast.Call) and _called(node) in builders
+        if isinstance(node, ast.Call)
+        and not name(path).startswith(("app/wiring", "app/kafka/"))
+        and (called := _called(node)) in {*raw, "make_engine", "make_redis"}
+        and (name(path) not in homes or called not in raw)
     }
-    homes = {"app/wiring.py", "app/db/session.py"}
-    assert {place for place in places if not place.startswith("app/kafka/")} <= homes
+    assert not strays
 
 
 def test_the_domain_uses_the_standard_library_only():

@@ -5,7 +5,7 @@ import re
 
 import celeryconfig
 from app import queues
-from app.celery_app import celery_app
+from app.celery_app import celery
 from app.domain.kinds import Channel, Priority
 from app.observability import metrics
 from tests.meta import ROOT, modules, name, tree
@@ -19,8 +19,8 @@ def test_every_task_name_has_a_task_and_every_task_a_name():
     """A message that names a task which no worker knows is lost, so both sides read `app/queues.py`."""
     import tasks  # noqa: F401  registers them
 
-    celery_app.loader.import_default_modules()
-    registered = {task for task in celery_app.tasks if not task.startswith("celery.")}
+    celery.loader.import_default_modules()
+    registered = {task for task in celery.tasks if not task.startswith("celery.")}
     assert registered == _task_names()
 
 

@@ -1,0 +1,63 @@
+"""The HTTP surface: the OpenAPI document and the routes are the same, and each route says who may call it."""
+
+import re
+
+from app.api.auth import routes_without_scope
+from app.factory import create_app
+from app.settings import Settings
+
+PAGES = {"/docs", "/openapi.json"}
+
+
+def _app():
+    return create_app(Settings(_env_file=None))
+
+
+def _routes() -> set[tuple[str, str]]:
+    found = set()
+    for rule in _app().url_map.iter_rules():
+        path = re.sub(r"<(?:[^:>]+:)?([^>]+)>", r"{\1}", rule.rule)
+        if not any(path == page or path.startswith(f"{page}/") for page in PAGES) and not path.startswith(
+            "/static"
+        ):
+            found |= {(path, method.lower()) for method in rule.methods - {"HEAD", "OPTIONS"}}
+    return found
+
+
+def _document() -> dict:
+    answer = _app().test_client().get("/openapi.json")
+    assert answer.status_code == 200
+    return answer.get_json()
+
+
+def test_every_route_says_who_may_call_it():
+    """A view that neither asks for a scope nor is declared public would be open by accident."""
+    assert routes_without_scope(_app()) == []
+
+
+def test_the_openapi_document_equals_the_routes():
+    """A client generator sees each route and no other."""
+    paths = _document()["paths"]
+    described = {(path, verb) for path, verbs in paths.items() for verb in verbs if verb != "parameters"}
+    assert described == _routes()
+
+
+def test_the_openapi_document_is_3_1():
+    """The version that its readers expect."""
+    assert _document()["openapi"].startswith("3.1")
+
+
+def test_every_operation_describes_its_errors():
+    """Each operation under /v1 names the one shape of errors for what can go wrong."""
+    for path, verbs in _document()["paths"].items():
+        for verb, operation in verbs.items():
+            if path.startswith("/v1") and verb != "parameters":
+                answers = set(operation["responses"])
+                assert answers & {"default", "401", "422"}, (verb, path)
+
+
+def test_the_docs_page_loads_nothing_from_elsewhere():
+    """The interactive page and its assets come from this server."""
+    page = _app().test_client().get("/docs", follow_redirects=True)
+    assert page.status_code == 200
+    assert not re.findall(r"(?:src|href)=\"(?:https?:)?//", page.get_data(as_text=True))
