@@ -13,7 +13,7 @@ from redis.retry import Retry
 CONNECT_SECONDS = 1.0
 READ_SECONDS = 2.0
 HEALTH_CHECK_SECONDS = 15
-RETRIES = 2
+RETRIES = 1
 
 
 class UnfitRedisError(RuntimeError):
@@ -21,10 +21,11 @@ class UnfitRedisError(RuntimeError):
 
 
 def make_redis(url: str) -> Redis:
-    """Return a client whose calls end, with a result or a `redis.RedisError`, in about 7 seconds at worst.
+    """Return a client whose calls end, with a result or a `redis.RedisError`, in about 8 seconds at worst.
 
-    A connection that lay idle is checked before use, and a call is repeated twice on a broken connection: every
-    script of this package may run twice without harm.
+    A connection that lay idle is checked before use, and a call is repeated once on a broken connection: every
+    script of this package may run twice without harm. More repeats would multiply: redis-py repeats its
+    handshake as often again within each of them.
     """
     return Redis.from_url(
         url,
