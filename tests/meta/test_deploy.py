@@ -6,6 +6,7 @@ which the package check-jsonschema carries.
 
 import json
 import re
+import sys
 from importlib import resources
 
 import jsonschema
@@ -14,12 +15,13 @@ import yaml
 
 from app.queues import LANES, RELAY_QUEUE
 from app.settings import Settings
+from embedded.parts import jobs, parts
 from tests.meta import ROOT
 
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES = COMPOSE["services"]
 OURS = {key: value for key, value in SERVICES.items() if str(value.get("image", "")).startswith("arauto")}
-ONE_SHOT = {"migrate"}
+ONE_SHOT = {"migrate", "topics"}
 POOLS = {"high": 12, "normal": 6, "low": 2}
 
 
@@ -42,9 +44,9 @@ def test_compose_rejects_a_misspelt_key():
 
 
 def test_compose_has_every_part():
-    """The parts of `make run`, the migrate job and the mail catcher."""
+    """The parts of `make run`, the two jobs and the mail catcher."""
     assert set(SERVICES) == {
-        *("postgres", "valkey", "kafka", "mail", "sandbox", "migrate", "api", "beat", "relay", "bridge"),
+        *("postgres", "valkey", "kafka", "mail", "sandbox", "migrate", "topics", "api", "beat", "relay", "bridge"),
         *("worker-high", "worker-normal", "worker-low", "flower"),
     }
 
@@ -108,6 +110,27 @@ def test_every_queue_has_a_consumer_in_compose():
     """A queue that nobody reads would fill up without an error."""
     consumed = set().union(*(_consumed(service["command"]) for service in OURS.values()))
     assert consumed == {lane.queue for lane in LANES.values()} | {RELAY_QUEUE}
+
+
+def _as_typed(command: tuple[str, ...]) -> list[str]:
+    """Return a supervisor's command as one types it: the installed scripts instead of `python -m`."""
+    assert command[:2] == (sys.executable, "-m")
+    words = list(command[2:])
+    return {"app.cli": ["arauto"], "sandbox": ["python", "-m", "sandbox"]}.get(words[0], [words[0]]) + words[1:]
+
+
+def _without_places(command: list[str]) -> list[str]:
+    """Drop addresses and ports, which are the machine's and not the system's."""
+    joined = " ".join(command)
+    return re.sub(r" --(?:host|[a-z]*-?port|address)[= ]\S+", "", joined).split()
+
+
+def test_compose_and_make_run_start_the_same_commands():
+    """Each process and job of the supervisor is a service of compose with the same command."""
+    ports = dict.fromkeys(("api", "sandbox", "smtp", "flower"), 1)
+    known = [*parts(ports, with_kafka=True), *jobs(with_kafka=True)]
+    supervised = {part.name: _without_places(_as_typed(part.command)) for part in known}
+    assert {key: _without_places(service["command"]) for key, service in OURS.items()} == supervised
 
 
 @pytest.mark.parametrize(("queue", "slots"), POOLS.items())

@@ -67,7 +67,7 @@ def test_only_the_wiring_builds_engines_producers_and_redis_clients():
         for node in ast.walk(tree(path))
         if isinstance(node, ast.Call)
         and not name(path).startswith(("app/wiring", "app/kafka/"))
-        and (called := _called(node)) in {*raw, "make_engine", "make_redis"}
+        and _called(node) in {*raw, "make_engine", "make_redis"}
         and name(path) not in homes
     }
     assert not strays
