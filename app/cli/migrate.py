@@ -23,14 +23,15 @@ def migrate(
     Example: arauto migrate
     Example: arauto migrate --down base --yes
     """
-    from app.services.migrate import MigrationBlockedError, migrate_down, migrate_up  # noqa: PLC0415
+    from app.services.migrate import MigrationBlockedError  # noqa: PLC0415
     from app.settings import get_settings  # noqa: PLC0415
+    from app.wiring_operators import operator_services  # noqa: PLC0415
 
-    settings = get_settings()
+    steps = operator_services(get_settings()).migrate
     if down and not yes:
         typer.confirm(f"Go back to revision {down}? Tables of later revisions are dropped", abort=True)
     try:
-        result = migrate_down(settings, down) if down else migrate_up(settings)
+        result = steps.down(down) if down else steps.up()
     except MigrationBlockedError as error:
         fail(
             str(error), "find who holds the lock (`arauto doctor` names the oldest transaction), then run it again"

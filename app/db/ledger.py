@@ -6,8 +6,8 @@ Statements are made for one day, because a name of a table cannot be a parameter
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from typing import NamedTuple
 
 from sqlalchemy.engine import Connection
 
@@ -75,7 +75,8 @@ SELECT d.id::text, d.tenant_id, <d.hour>,
        || coalesce(a.last, 0)
 FROM {delivery} d
 LEFT JOIN (SELECT delivery_id, count(*) AS found, max(number) AS last FROM {attempt}
-           WHERE delivery_id >= %(low)s::uuid AND delivery_id < %(high)s::uuid GROUP BY 1) a ON a.delivery_id = d.id
+           WHERE delivery_id >= %(low)s::uuid AND delivery_id < %(high)s::uuid GROUP BY 1) a
+       ON a.delivery_id = d.id
 WHERE <d.range> AND <d.tenant> AND (d.attempts <> coalesce(a.found, 0) OR d.attempts <> coalesce(a.last, 0))
 ORDER BY d.id LIMIT %(limit)s
 """)
@@ -112,7 +113,8 @@ CHECKS: dict[str, str] = {
 _NEEDS_ATTACHED = frozenset({"key_without_notification"})
 
 
-class Sum(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Sum:
     """`status` is a delivery's state, or ACCEPTED for what was promised; `hour` is UTC."""
 
     tenant_id: str
@@ -121,7 +123,8 @@ class Sum(NamedTuple):
     count: int
 
 
-class Finding(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Finding:
     """An id on which two tables disagree, and how."""
 
     check: str
@@ -158,7 +161,7 @@ class DayReader:
             "low": str(low),
             "high": str(high),
             "tenant": tenant_id,
-            # An id is minted by the API's clock and the key stored by the database's: an hour of difference is read.
+            # The API's clock mints the id, the database's dates the key: they may differ by an hour.
             "low_at": f"{midnight - timedelta(hours=1)}+00",
             "high_at": f"{midnight + timedelta(hours=25)}+00",
         }

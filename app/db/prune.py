@@ -1,4 +1,4 @@
-"""Deletes from the small tables that are not partitioned; each call is one batch in its caller's transaction."""
+"""Deletes from what is not partitioned; each call is one batch in its caller's transaction."""
 
 from sqlalchemy.engine import Connection
 
@@ -8,17 +8,8 @@ DELETE FROM idempotency_key WHERE (tenant_id, route, key) IN (
     WHERE created_at < now() - make_interval(days => %(days)s)
     ORDER BY created_at LIMIT %(batch)s FOR UPDATE SKIP LOCKED)
 """
-_MARKS = "DELETE FROM flow_mark WHERE passed_at < now() - make_interval(secs => %(seconds)s)"
 
 
 def idempotency_keys(connection: Connection, days: int, batch: int) -> int:
     """Delete up to `batch` keys older than `days`; return how many."""
     return connection.exec_driver_sql(_KEYS, {"days": days, "batch": batch}).rowcount
-
-
-def flow_marks(connection: Connection, seconds: float) -> int:
-    """Delete the marks that passed more than `seconds` ago; return how many.
-
-    A topic left without marks only waits for the next one before anything of it can be found lost.
-    """
-    return connection.exec_driver_sql(_MARKS, {"seconds": seconds}).rowcount

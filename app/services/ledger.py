@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date, datetime
 
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import Connection, Engine
 
 from app.db import ledger, partitions
 from app.db.ledger import Finding, Sum
@@ -95,7 +95,7 @@ class Ledger:
         return sorted(day for day in present if since is None or day >= since.date())
 
     @staticmethod
-    def _standing(connection: "partitions.Connection") -> dict[date, frozenset[str]]:
+    def _standing(connection: Connection) -> dict[date, frozenset[str]]:
         tables: dict[date, set[str]] = defaultdict(set)
         for partition in partitions.standing(connection):
             tables[partition.day].add(partition.table)

@@ -2,8 +2,8 @@
 
 What was accepted stays accounted for at every instant. A day is first detached (milliseconds of lock, tried for a
 fraction of a second, so that traffic never queues behind it), then its sums move to the `ledger` table and it is
-dropped in one transaction. Between the two it stands alone and `arauto ledger` counts it there. Beside this, small
-tables are pruned in batches: idempotency keys past their days, flow marks past their hour.
+dropped in one transaction. Between the two it stands alone and `arauto ledger` counts it there. Beside this,
+idempotency keys past their days are deleted in batches, that table being small.
 """
 
 from dataclasses import dataclass, field
@@ -22,7 +22,6 @@ _DROP_LOCK_SECONDS = 5.0
 _SUMS_STATEMENT_TIMEOUT = "10min"
 _PRUNE_BATCH = 5000
 _PRUNE_BATCHES = 200
-_FLOW_MARK_SECONDS = 3600.0
 _log = get_logger(__name__)
 
 
@@ -33,17 +32,15 @@ class Pruned:
     dropped_days: list[date] = field(default_factory=list)
     kept_days: list[date] = field(default_factory=list)
     idempotency_keys: int = 0
-    flow_marks: int = 0
 
 
 @dataclass(frozen=True)
 class Retention:
-    """Ends old days and prunes the small tables. `hold_seconds` is the H of the rescue rule."""
+    """Ends old days and deletes old idempotency keys."""
 
     engine: Engine
     retention_days: int
     idempotency_days: int
-    hold_seconds: float
 
     def run_once(self) -> Pruned:
         """Do all of it once; a lock that cannot be had leaves its day to the next run."""
@@ -56,7 +53,7 @@ class Retention:
         kept: list[date] = []
         for day in old:
             (dropped if self._end(day) else kept).append(day)
-        result = Pruned(dropped, kept, self._prune_keys(), self._prune_marks())
+        result = Pruned(dropped, kept, self._prune_keys())
         metrics.UPKEEP_LAST_RUN.labels("prune").set_to_current_time()
         if dropped or kept:
             _log.info("retention_ran", dropped=[str(d) for d in dropped], kept=[str(d) for d in kept])
@@ -114,7 +111,3 @@ class Retention:
             if removed < _PRUNE_BATCH:
                 break
         return total
-
-    def _prune_marks(self) -> int:
-        with self.engine.begin() as connection:
-            return prune.flow_marks(connection, max(_FLOW_MARK_SECONDS, 2 * self.hold_seconds))

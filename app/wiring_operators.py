@@ -1,0 +1,144 @@
+"""The composition root's second room: what only an operator's command builds; no process loads it in vain."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from redis import RedisError
+
+from app.celery_app import celery
+from app.db.session import make_engine
+from app.domain.kinds import Channel
+from app.kafka.survey import topic_lags, topic_shapes
+from app.limits.breaker import Breaker
+from app.limits.client import check_broker, check_limits, make_redis
+from app.limits.crashes import CrashCounter
+from app.observability.logging import get_logger
+from app.queues import DEAD_LETTER_TOPIC, LANES, TASK_RELAY, TOPIC_LANES
+from app.services import doctor_pipeline as pipeline
+from app.services.doctor import DatabaseProbe, Probe
+from app.services.ledger import Ledger
+from app.services.migrate import Migrate
+from app.services.partitions import PartitionsAhead
+from app.services.replay import Replay
+from app.services.status import Status
+from app.services.task_list import TaskList
+from app.settings import Settings
+from app.wiring import broker_client, nudge, once_per_process
+
+_REPORT_TIMEOUT_SECONDS = 600.0
+_INSPECT_SECONDS = 2.0
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class OperatorServices:
+    """What the commands of `arauto` use."""
+
+    status: Status
+    ledger: Ledger
+    replay: Replay
+    migrate: Migrate
+    probes: list[Probe]
+
+
+@once_per_process
+def operator_services(settings: Settings) -> OperatorServices:
+    """Return the use cases of an operator; none of them connects before it is used."""
+    engine = make_engine(
+        settings.database_url,
+        application_name="arauto-operator",
+        pool_size=2,
+        statement_timeout_seconds=_REPORT_TIMEOUT_SECONDS,
+    )
+    limits = make_redis(settings.redis_url)
+    status = Status(
+        engine=engine,
+        kafka_lags=partial(_lags, settings),
+        list_length=TaskList(broker_client(settings, timeout_seconds=2.0)).length,
+        breakers=lambda: Breaker(limits).snapshot(),
+        hold_seconds=settings.rescue_hold_seconds,
+        wait=time.sleep,
+    )
+    return OperatorServices(
+        status=status,
+        ledger=Ledger(engine),
+        replay=Replay(
+            engine,
+            settings.retry_attempts,
+            forget_crashes=partial(_forget_crashes, CrashCounter(limits)),
+            nudge=nudge(settings).nudge,
+        ),
+        migrate=Migrate(settings.sqlalchemy_url, engine, PartitionsAhead(engine, settings.partitions_ahead_days)),
+        probes=_probes(settings, engine_probe=_database(settings, engine), status=status),
+    )
+
+
+def _lags(settings: Settings) -> dict[str, int]:
+    if settings.transport == "direct":
+        return {}
+    return {topic: found.lag for topic, found in topic_lags(settings, list(TOPIC_LANES)).items()}
+
+
+def _forget_crashes(crashes: CrashCounter, ids: Sequence[str]) -> None:
+    try:
+        crashes.finished(ids)
+    except RedisError as error:  # the count only matters to ids that took workers down, and it expires
+        _log.warning("crash_counts_kept", ids=len(ids), reason=type(error).__name__)
+
+
+def _database(settings: Settings, engine: Any) -> DatabaseProbe:
+    return DatabaseProbe(engine, settings.sqlalchemy_url, settings.retention_days, settings.partitions_ahead_days)
+
+
+def _probes(settings: Settings, *, engine_probe: DatabaseProbe, status: Status) -> list[Probe]:
+    database = Probe("postgresql", engine_probe.look, "start PostgreSQL, or correct DATABASE_URL")
+    redis = pipeline.RedisProbe(
+        partial(check_broker, settings.celery_broker_url), partial(check_limits, settings.redis_url)
+    )
+    kafka = pipeline.KafkaProbe(partial(_shapes, settings), settings.kafka_replication, settings.kafka_min_insync)
+    workers = pipeline.WorkersProbe(_queues, _relay_runs, settings.relay_tick_seconds, time.sleep)
+    providers = pipeline.ProvidersProbe(provider_urls(settings), settings.environment == "production")
+    flow = pipeline.FlowProbe(partial(_flow, status))
+    kafka_then = "start Kafka, correct KAFKA_BOOTSTRAP_SERVERS, or do without it: TRANSPORT=direct"
+    return [
+        database,
+        Probe("redis", redis.look, "start Redis or Valkey, or correct REDIS_URL and BROKER_URL"),
+        *([Probe("kafka", kafka.look, kafka_then)] if settings.transport == "kafka" else []),
+        Probe("workers", workers.look, "the broker must answer before workers can be asked"),
+        Probe("providers", providers.look, "correct the provider addresses"),
+        Probe("flow", flow.look, "the database must answer before rows can be looked at"),
+    ]
+
+
+def provider_urls(settings: Settings) -> dict[str, tuple[str, bool]]:
+    """Return, by channel, the address that deliveries go to and whether it is the sandbox."""
+    chosen = {
+        Channel.EMAIL: (settings.email_provider_url, settings.sandbox_smtp_url),
+        Channel.SMS: (settings.sms_provider_url, settings.sandbox_url),
+        Channel.PUSH: (settings.push_provider_url, settings.sandbox_url),
+    }
+    return {channel.value: (own or sandbox, not own) for channel, (own, sandbox) in chosen.items()}
+
+
+def _shapes(settings: Settings) -> Mapping[str, tuple[int, int, int | None]]:
+    topics = [*(lane.topic for lane in LANES.values()), DEAD_LETTER_TOPIC]
+    found = topic_shapes(settings, topics)
+    return {topic: (shape.partitions, shape.replicas, shape.min_insync) for topic, shape in found.items()}
+
+
+def _queues() -> dict[str, set[str]]:
+    answers = celery.control.inspect(timeout=_INSPECT_SECONDS).active_queues() or {}
+    return {worker: {queue["name"] for queue in queues} for worker, queues in answers.items()}
+
+
+def _relay_runs() -> int:
+    answers = celery.control.inspect(timeout=_INSPECT_SECONDS).stats() or {}
+    return sum(stats.get("total", {}).get(TASK_RELAY, 0) for stats in answers.values())
+
+
+def _flow(status: Status) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    snapshot = status.look(hours=1, sample_seconds=0.0)
+    return snapshot.priorities, snapshot.breakers
