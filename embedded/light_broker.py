@@ -41,9 +41,14 @@ class LightBroker(Server):
     def start(self, say: Say = nothing) -> Self:
         """Start it and learn its address."""
         del say
+        self.forget()
         self._child = Child(self.launch())
         self.learn(self._child)
         return self
+
+    def forget(self) -> None:
+        """Forget the address of the broker before: the next one has its own."""
+        self._bootstrap = ""
 
     def learn(self, child: Child) -> None:
         """Read the address that a started broker prints; raise ServerError when it ended instead."""
