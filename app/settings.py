@@ -9,7 +9,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from app.domain.kinds import Channel, Priority
 from app.domain.uncertainty import Policy, default_policy
 
-Positive = Annotated[float, Field(gt=0)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 
 DEVELOPMENT_SECRET = "arauto-development-secret-do-not-deploy"  # noqa: S105  refused outside development
@@ -135,9 +135,7 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
         if self.environment == "production" and self.jwt_secret.get_secret_value() == DEVELOPMENT_SECRET:
-            raise ValueError(
-                "JWT_SECRET is the development secret: set your own before ENVIRONMENT=production"
-            )
+            raise ValueError("JWT_SECRET is the development secret: set your own before ENVIRONMENT=production")
         if self.rate_wait_seconds >= self.rescue_hold_seconds:
             raise ValueError(
                 "RATE_WAIT_SECONDS must be less than RESCUE_HOLD_SECONDS, else a waiting id looks lost"

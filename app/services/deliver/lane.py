@@ -1,0 +1,201 @@
+"""One lane: the way of one priority and channel from parked ids to rendered work that is ready to go.
+
+The `prepare` thread lives here. Invariants: an exception concerns one id only; an id waits at most
+`rate_wait_seconds` unclaimed, which is less than rescue holds a message for lost, and is then deferred by
+compare-and-set, at no attempt.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from threading import Event
+from time import monotonic
+from typing import Any
+
+from redis.exceptions import RedisError
+from sqlalchemy.exc import SQLAlchemyError
+
+from app.db import deliveries
+from app.db.steady import SteadyConnections
+from app.limits.crashes import CrashCounter
+from app.observability import metrics
+from app.observability.logging import get_logger
+from app.services.deliver.buffers import Buffer, Parking, Window
+from app.services.deliver.render import Renderer, RenderError
+from app.services.deliver.work import LaneKey, Parked, Work
+from providers.base import Provider
+
+log = get_logger(__name__)
+
+NEARLY_DUE_SECONDS = 2.0
+"""A countdown that is at most this early (clocks differ) is parked until it is due; an earlier one is dropped."""
+CRASHES_ALLOWED = 3
+SERVER_PAUSE_SECONDS = 1.0
+_TICK_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class LaneRules:
+    """What a lane needs to know of the installation. Durations in seconds; a `limit` of 0 is no limit."""
+
+    batch: int
+    window: int
+    parked: int
+    limit_per_second: int
+    rate_wait_seconds: float
+    lease_seconds: float
+    fence_margin_seconds: float
+    guard_seconds: float
+
+
+class Lane:
+    """Holds the buffers of one lane, and turns parked ids into ready work."""
+
+    def __init__(
+        self,
+        *,
+        key: LaneKey,
+        provider: Provider,
+        rules: LaneRules,
+        database: SteadyConnections,
+        crashes: CrashCounter,
+        renderer: Renderer,
+    ) -> None:
+        self.key = key
+        self.provider = provider
+        self.rules = rules
+        self.parking = Parking(rules.parked)
+        self.ready: Buffer[Work] = Buffer()
+        self.granted: Buffer[Work] = Buffer()
+        self.window = Window(rules.window)
+        self.stopped = Event()
+        self._database = database
+        self._crashes = crashes
+        self._render = renderer
+
+    def run_prepare(self) -> None:
+        """Load and render what is parked until the lane stops; the body of the prepare thread."""
+        rules = self.rules
+        while not self.stopped.is_set():
+            if not self.ready.wait_below(rules.batch, _TICK_SECONDS):
+                self._defer_overdue()
+                continue
+            taken = self.parking.take(rules.batch, _TICK_SECONDS * 60)
+            if taken:
+                self.attempt_step("prepare", partial(self._prepare, taken), partial(self.parking.put_back, taken))
+
+    def attempt_step(self, step: str, act: Callable[[], None], undo: Callable[[], None]) -> None:
+        """Do one step of this lane; when the database or Redis cannot be reached, undo it and pause a second."""
+        try:
+            act()
+        except (SQLAlchemyError, RedisError) as error:
+            log.warning("lane_waits_for_server", lane=str(self.key), step=step, error=type(error).__name__)
+            undo()
+            self.stopped.wait(SERVER_PAUSE_SECONDS)
+
+    def defer(self, pairs: Sequence[tuple[str, int]], delay_seconds: float, spread: float, reason: str) -> None:
+        """Put unclaimed rows, as (id, attempts), back into the table; costs no attempt."""
+        if not pairs:
+            return
+        count = self._database.run(
+            deliveries.defer, [pair[0] for pair in pairs], [pair[1] for pair in pairs], delay_seconds, spread
+        )
+        metrics.DEFERRED.labels(reason).inc(count)
+        log.info("deliveries_deferred", lane=str(self.key), count=count, reason=reason)
+
+    def defer_parked(self, parked: Sequence[Parked], delay_seconds: float, spread: float, reason: str) -> None:
+        """Defer ids that were not loaded yet; one whose row has moved on since its message was sent is dropped."""
+        if not parked:
+            return
+        wanted = {item.id: item.attempt for item in parked}
+        found = self._database.run(deliveries.attempts_of, list(wanted))
+        pairs = [(id_, attempts) for id_, attempts in found if wanted[id_] in (None, attempts)]
+        self.defer(pairs, delay_seconds, spread, reason)
+
+    def _defer_overdue(self) -> None:
+        """Defer ids that have waited long enough behind a full lane."""
+        old = self.parking.take_older(1000, monotonic() - self.rules.rate_wait_seconds)
+        if old:
+            act = partial(self.defer_parked, old, self.rules.rate_wait_seconds / 3, 0.5, "wait")
+            self.attempt_step("defer", act, partial(self.parking.put_back, old))
+
+    def _prepare(self, taken: Sequence[Parked]) -> None:
+        if not taken[0].is_suspect:
+            self._load_and_render(taken)
+            return
+        if self._counted_starts(taken[0].id) > CRASHES_ALLOWED:
+            failure = (taken[0].id, None, "undeliverable", "took its worker down again and again")
+            self._database.run(deliveries.reject, [failure])
+            log.error("delivery_undeliverable", delivery_id=taken[0].id)
+        else:
+            self._load_and_render(taken)
+        try:
+            self._crashes.finished([taken[0].id])
+        except RedisError:
+            log.warning("crash_counter_unreachable", delivery_id=taken[0].id)
+
+    def _counted_starts(self, id_: str) -> int:
+        try:
+            return self._crashes.started([id_])[0]
+        except RedisError:
+            log.warning("crash_counter_unreachable", delivery_id=id_)
+            return 0
+
+    def _load_and_render(self, taken: Sequence[Parked]) -> None:
+        rows = self._database.run(deliveries.load, [parked.id for parked in taken])
+        now = monotonic()
+        wanted = {parked.id: parked for parked in taken}
+        ready: list[Work] = []
+        failures: list[tuple[str, int | None, str, str]] = []
+        for row in rows:
+            parked = wanted.pop(row[0])
+            if not self._is_for_now(row, parked, now):
+                continue
+            try:
+                message = self._render(row)
+            except RenderError as error:
+                failures.append((row[0], row[1], error.code, error.detail))
+            except Exception as error:
+                log.exception("render_failed", delivery_id=row[0])
+                failures.append((row[0], row[1], "render_failed", type(error).__name__))
+            else:
+                ready.append(Work(row[0], row[1], row[2], message, parked.parked_at, now + row[9]))
+        if wanted:
+            metrics.CLAIM_LOST.labels(self.key.priority.name).inc(len(wanted))
+        if failures:
+            self._reject(failures)
+        if ready:
+            self.ready.put(ready)
+
+    def _is_for_now(self, row: tuple[Any, ...], parked: Parked, now: float) -> bool:
+        """Tell whether a loaded row is due, and at the attempts that its message names."""
+        if parked.attempt is not None and parked.attempt != row[1]:
+            return False
+        if 0 < row[9] <= NEARLY_DUE_SECONDS:
+            self.parking.put_until(parked, now + row[9])
+        return bool(row[9] <= 0)
+
+    def _reject(self, failures: Sequence[tuple[str, int | None, str, str]]) -> None:
+        count = self._database.run(deliveries.reject, failures)
+        metrics.UNRENDERABLE.labels(self.key.channel.value).inc(count)
+        log.info("deliveries_unrenderable", lane=str(self.key), count=count)
+
+    def close(self) -> None:
+        """Stop the threads of this lane at their next step; calls in flight go on."""
+        self.stopped.set()
+        self.parking.close()
+        self.ready.close()
+        self.granted.close()
+        self.window.close()
+
+    def hand_back(self) -> None:
+        """Give everything that waits unclaimed back to the table at once; called when the threads have ended."""
+        granted = self.granted.take(len(self.granted))
+        self.window.release(len(granted))
+        work = [*self.ready.take(len(self.ready)), *granted]
+        for start in range(0, len(work), 1000):
+            pairs = [(item.id, item.attempts) for item in work[start : start + 1000]]
+            self.defer(pairs, 0.0, 0.0, "shutdown")
+        parked = self.parking.drain()
+        for start in range(0, len(parked), 1000):
+            self.defer_parked(parked[start : start + 1000], 0.0, 0.0, "shutdown")
