@@ -5,9 +5,10 @@ the headers), by which the outbox and the counts are kept.
 """
 
 import asyncio
-import email.policy
 from email import message_from_bytes
-from email.message import EmailMessage
+from email.errors import HeaderParseError
+from email.header import decode_header, make_header
+from email.message import Message
 from math import isinf
 from typing import Any
 
@@ -56,17 +57,42 @@ class Handler:
 
 def read_message(raw: bytes) -> tuple[str, str, str]:
     """Return the reference, the subject and the text of a mail; what cannot be read is left empty."""
-    parsed = message_from_bytes(raw, policy=email.policy.default)
-    assert isinstance(parsed, EmailMessage)
+    parsed = message_from_bytes(raw)
     reference = str(parsed.get("X-Arauto-Reference", "")).strip()
     if not reference:
         reference = str(parsed.get("Message-ID", "")).strip().removeprefix("<").partition("@")[0]
-    part = parsed.get_body(preferencelist=("plain", "html"))
+    texts = {
+        part.get_content_subtype(): part
+        for part in reversed(list(parsed.walk()))
+        if part.get_content_maintype() == "text"
+    }
+    part = texts.get("plain") or texts.get("html")
+    return (
+        reference,
+        _decoded(str(parsed.get("Subject", ""))),
+        _text(part).replace("\r\n", "\n").removesuffix("\n"),
+    )
+
+
+def _decoded(header: str) -> str:
+    if "=?" not in header:
+        return header
     try:
-        text = part.get_content() if part is not None else ""
-    except (LookupError, KeyError, ValueError):
-        text = ""
-    return reference, str(parsed.get("Subject", "")), text.replace("\r\n", "\n").removesuffix("\n")
+        return str(make_header(decode_header(header)))
+    except (HeaderParseError, LookupError, ValueError):
+        return header
+
+
+def _text(part: Message | None) -> str:
+    if part is None:
+        return ""
+    raw = part.get_payload(decode=True)
+    if not isinstance(raw, bytes):
+        return ""
+    try:
+        return raw.decode(part.get_content_charset("utf-8"), "replace")
+    except LookupError:
+        return raw.decode("utf-8", "replace")
 
 
 async def listen(gateway: Gateway, host: str, port: int) -> tuple[asyncio.Server, int]:
