@@ -2,7 +2,9 @@
 # PYTHON picks the interpreter (3.11 or newer), ARGS goes to the program, FULL=1 asks for the long version.
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
-PYTHON ?= python3
+# The first of these that is new enough and can make environments.
+PYTHON ?= $(shell for each in python3 python3.13 python3.12 python3.11; do \
+	$$each -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$each && break; done)
 UV ?= uv
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -54,9 +56,9 @@ clean:  ## Remove the environment and the caches; the data in .arauto/ stays
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info
 
 .venv/bin/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "Python 3.11 or newer is needed: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
-	$(PYTHON) -m venv .venv
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer with its venv module is needed (on Debian: apt install" \
+		"python3-venv); name one that is not on the PATH with: make $(MAKECMDGOALS) PYTHON=/path/to/python3"; exit 1; }
+	"$(PYTHON)" -m venv .venv
 
 .venv/run.stamp: requirements/build.txt requirements/run.txt pyproject.toml | .venv/bin/python
 	@echo "Installing the pinned packages into .venv: about a minute, once"
