@@ -14,6 +14,11 @@ class Lane:
     partitions: int
     queue: str
 
+    @property
+    def group(self) -> str:
+        """The bridge's consumer group on this topic: one a topic, so that a rebalance of LOW never stops HIGH."""
+        return f"{BRIDGE_GROUP}.{self.queue}"
+
 
 LANES: dict[Priority, Lane] = {
     Priority.HIGH: Lane(Priority.HIGH, "notifications.high", 12, "high"),
@@ -38,4 +43,4 @@ TASK_PARTITIONS = "arauto.partitions.v1"
 TASK_PRUNE = "arauto.prune.v1"
 
 DIRECT_TOPIC_PREFIX = "direct."
-"""With TRANSPORT=direct a marker goes straight into the Celery list; its `topic` is `direct.<queue>`, partition 0."""
+"""With TRANSPORT=direct a marker goes straight into the Celery list: topic `direct.<queue>`, partition 0."""

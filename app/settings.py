@@ -78,6 +78,7 @@ class Settings(BaseSettings):
     bridge_chunk_normal: Count = 50
     bridge_chunk_low: Count = 100
     bridge_high_water: Count = 1000
+    bridge_batch: Count = 2000
     bridge_poison_stop: Count = 100
 
     # Workers

@@ -24,6 +24,7 @@ from app.db.session import make_engine
 from app.db.steady import SteadyConnections
 from app.domain.kinds import Channel, Priority
 from app.kafka.producer import Publisher
+from app.kafka.reader import TopicReader
 from app.kafka.topics import ensure_topics
 from app.limits.breaker import Breaker, BreakerRules
 from app.limits.client import make_redis
@@ -31,9 +32,10 @@ from app.limits.countdowns import CountdownSlots
 from app.limits.crashes import CrashCounter
 from app.limits.guard import Guard
 from app.limits.rate import RateLimiter
-from app.queues import TASK_RETRY
+from app.queues import BRIDGE_GROUP, DEAD_LETTER_TOPIC, TASK_RETRY
 from app.services.accept import Accept
 from app.services.cancel import Cancel
+from app.services.dead_letters import DeadLetters
 from app.services.deliver.countdowns import Countdown, Countdowns
 from app.services.deliver.decide import Rules
 from app.services.deliver.feedback import Feedback
@@ -125,7 +127,7 @@ def nudge(settings: Settings) -> Nudge:
 def outlet(settings: Settings) -> Outlet:
     """Return the way from the table to the workers that TRANSPORT names."""
     if settings.transport == "direct":
-        return DirectOutlet(TaskList(broker_client(settings, timeout_seconds=5.0)), chunk_sizes(settings))
+        return DirectOutlet(task_list(settings), chunk_sizes(settings))
     return KafkaOutlet(
         {priority: Publisher(settings) for priority in Priority}, partial(ensure_topics, settings, 2.0)
     )
@@ -218,11 +220,20 @@ def relay_services(settings: Settings) -> RelayServices:
 
 def chunk_sizes(settings: Settings) -> dict[Priority, int]:
     """Return how many ids of one channel may travel in one task, by priority."""
-    return {
-        Priority.HIGH: settings.bridge_chunk_high,
-        Priority.NORMAL: settings.bridge_chunk_normal,
-        Priority.LOW: settings.bridge_chunk_low,
-    }
+    sizes = (settings.bridge_chunk_high, settings.bridge_chunk_normal, settings.bridge_chunk_low)
+    return dict(zip(Priority, sizes, strict=True))
+
+
+@once_per_process
+def dead_letters(settings: Settings) -> DeadLetters:
+    """Return where the bridge sets poison aside, and from where an operator replays it."""
+    return DeadLetters(Publisher(settings), TopicReader(settings, DEAD_LETTER_TOPIC, f"{BRIDGE_GROUP}.replay"))
+
+
+@once_per_process
+def task_list(settings: Settings) -> TaskList:
+    """Return the Celery lists, for who hands deliveries over."""
+    return TaskList(broker_client(settings, timeout_seconds=5.0))
 
 
 def broker_client(settings: Settings, *, timeout_seconds: float) -> "redis.Redis":

@@ -1,0 +1,46 @@
+"""The bridge: Kafka → Celery lists. `run` is the whole process behind `arauto bridge`.
+
+One thread a topic, each with its own consumer and group, so that LOW can stop without HIGH noticing. A loop that
+breaks is built anew, with back-off; only a signal ends the process.
+"""
+
+import signal
+from collections.abc import Sequence
+from threading import Event, Thread, current_thread, main_thread
+
+from app.bridge.supervise import keep_running
+from app.observability import metrics
+from app.observability.logging import configure, get_logger
+from app.queues import TOPIC_LANES
+from app.settings import Settings
+
+_log = get_logger(__name__)
+_LEAVE_WITHIN_SECONDS = 9.0
+
+
+def run(settings: Settings, topics: Sequence[str], stop: Event | None = None) -> int:
+    """Bridge `topics` until SIGTERM, SIGINT or `stop`; return the exit code of the process."""
+    ended = stop or Event()
+    if current_thread() is main_thread() and stop is None:
+        configure(settings, process="bridge")
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: ended.set())
+        metrics.serve(settings)
+    threads = [
+        Thread(target=keep_running, args=(settings, TOPIC_LANES[topic], ended), name=topic, daemon=True)
+        for topic in topics
+    ]
+    for thread in threads:
+        thread.start()
+    _log.info("bridge_started", topics=list(topics))
+    # A wait with a limit, since a signal is served only between waits.
+    while not ended.wait(1.0):
+        pass
+    for thread in threads:
+        thread.join(_LEAVE_WITHIN_SECONDS)
+    late = [thread.name for thread in threads if thread.is_alive()]
+    _log.info("bridge_stopped", late=late)
+    return 1 if late else 0
+
+
+__all__ = ["run"]

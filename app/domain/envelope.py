@@ -17,6 +17,8 @@ from app.domain.kinds import Channel, Priority
 VERSION = 1
 DELIVERY_DUE = "delivery.due"
 MARKER = "flow.marker"
+_LARGEST_COUNT = 2**63 - 1  # What PostgreSQL's bigint holds.
+_REASON_LENGTH = 300  # A reason goes into logs and headers; the record itself may be a megabyte.
 
 _is_uuid = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII).fullmatch
 _json_text = lru_cache(maxsize=4096)(json.dumps)
@@ -94,23 +96,36 @@ def decode(value: bytes | None, parse: Callable[[bytes], Any] = json.loads) -> D
     if not isinstance(data, dict):
         raise EnvelopeError(f"not an object but {type(data).__name__}")
     if data.get("version") != VERSION:
-        raise EnvelopeError(f"unknown version {data.get('version')!r}, this consumer knows {VERSION}")
+        reason = f"unknown version {data.get('version')!r}, this consumer knows {VERSION}"
+        raise EnvelopeError(reason[:_REASON_LENGTH])
     try:
         if data["event_type"] == MARKER:
-            return Marker(str(data["topic"]), int(data["partition"]), int(data["seq"]))
+            return Marker(_text(data["topic"]), _count(data["partition"]), _count(data["seq"]))
         if data["event_type"] == DELIVERY_DUE:
             return DeliveryDue(
-                event_id=str(data["event_id"]),
+                event_id=_text(data["event_id"]),
                 delivery_id=_uuid(data["delivery_id"]),
                 notification_id=_uuid(data["notification_id"]),
                 channel=_CHANNELS[data["channel"]],
                 priority=_PRIORITIES[data["priority"]],
-                tenant_id=str(data["tenant_id"]),
-                rescues=int(data.get("rescues", 0)),
+                tenant_id=_text(data["tenant_id"]),
+                rescues=_count(data.get("rescues", 0)),
             )
     except (KeyError, ValueError, TypeError, AttributeError) as error:
-        raise EnvelopeError(f"broken field: {error!r}") from error
-    raise EnvelopeError(f"unknown event_type {data['event_type']!r}")
+        raise EnvelopeError(f"broken field: {error!r}"[:_REASON_LENGTH]) from error
+    raise EnvelopeError(f"unknown event_type {data['event_type']!r}"[:_REASON_LENGTH])
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{value!r} is not a text")
+    return value
+
+
+def _count(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _LARGEST_COUNT:
+        raise ValueError(f"{value!r} is not a count")
+    return value
 
 
 def _uuid(text: str) -> str:

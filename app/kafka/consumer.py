@@ -5,34 +5,47 @@ never committed; a poll that only returned errors, or a commit with nothing to c
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from app.kafka.client import client_settings
 from app.observability.logging import get_logger
 from app.settings import Settings
 
+__all__ = ["ConsumerBrokenError", "Message", "Rebalance", "TopicConsumer"]
+
 _log = get_logger(__name__)
-MAX_POLL_INTERVAL_MILLISECONDS = 120_000
+
+_TOPIC_IS_MISSING = frozenset(
+    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}  # noqa: SLF001  librdkafka's own codes
+)
+
+
+class ConsumerBrokenError(Exception):
+    """The consumer cannot go on; a new one may, once the topics are there (again)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rebalance:
+    """What to do with partitions (their numbers) that come and go.
+
+    `on_revoke` may still hand on and commit; `on_lost` may only forget: another member may have them already.
+    """
+
+    on_assign: Callable[[Iterable[int]], None]
+    on_revoke: Callable[[Iterable[int]], None]
+    on_lost: Callable[[Iterable[int]], None]
 
 
 class TopicConsumer:
     """One member of the consumer group `group`, on one topic. Used by one thread."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        topic: str,
-        group: str,
-        *,
-        on_revoke: Callable[[Iterable[int]], None],
-        on_lost: Callable[[Iterable[int]], None],
-    ) -> None:
-        """Join the group. `on_revoke` may still hand on and commit; `on_lost` may only forget."""
+    def __init__(self, settings: Settings, topic: str, group: str, rebalance: Rebalance) -> None:
         self._topic = topic
-        self._on_revoke = on_revoke
-        self._on_lost = on_lost
+        self._rebalance = rebalance
         self._assigned: set[int] = set()
+        self._is_paused = False
         self._consumer = Consumer(
             client_settings(
                 settings,
@@ -43,7 +56,8 @@ class TopicConsumer:
                 partition_assignment_strategy="cooperative-sticky",
                 session_timeout_ms=10_000,
                 heartbeat_interval_ms=2_000,
-                max_poll_interval_ms=MAX_POLL_INTERVAL_MILLISECONDS,
+                max_poll_interval_ms=120_000,
+                socket_timeout_ms=5_000,
                 fetch_wait_max_ms=50,
                 fetch_error_backoff_ms=200,
                 queued_max_messages_kbytes=4_096,
@@ -60,17 +74,24 @@ class TopicConsumer:
         return frozenset(self._assigned)
 
     def poll(self, most: int, wait_seconds: float) -> list[Message]:
-        """Return up to `most` records, errors left out; serves rebalances and keeps the membership alive."""
-        records: list[Message] = []
-        for record in self._consumer.consume(most, wait_seconds):
-            error = record.error()
-            if error is None:
-                records.append(record)
-            elif error.fatal():
-                raise KafkaException(error)
-            else:
-                _log.info("consumer_error", topic=self._topic, reason=error.name())
-        return records
+        """Wait for a record, then return up to `most` of what is there already; serves rebalances.
+
+        Raises ConsumerBrokenError when the topic is gone or the client met a fatal error; other errors heal.
+        """
+        first = self._consumer.poll(wait_seconds)
+        if first is None:
+            return []
+        rest = self._consumer.consume(most - 1, 0) if most > 1 else []
+        return [record for record in (first, *rest) if self._is_good(record)]
+
+    def _is_good(self, record: Message) -> bool:
+        error = record.error()
+        if error is None:
+            return True
+        if error.fatal() or error.code() in _TOPIC_IS_MISSING:
+            raise ConsumerBrokenError(error.name())
+        _log.info("consumer_error", topic=self._topic, reason=error.name())
+        return False
 
     def commit(self, offsets: Mapping[int, int], *, wait: bool = False) -> None:
         """Commit the next offset of each partition that is still ours. A failure costs repetitions, no loss."""
@@ -90,11 +111,13 @@ class TopicConsumer:
             _log.info("commit_failed", topic=self._topic, reason=error.args[0].name())
 
     def pause(self) -> None:
-        """Stop fetching; `poll` goes on keeping the membership."""
+        """Stop fetching, also what will be assigned later; `poll` goes on keeping the membership."""
+        self._is_paused = True
         self._consumer.pause([TopicPartition(self._topic, partition) for partition in self._assigned])
 
     def resume(self) -> None:
         """Fetch again."""
+        self._is_paused = False
         self._consumer.resume([TopicPartition(self._topic, partition) for partition in self._assigned])
 
     def close(self) -> None:
@@ -102,18 +125,22 @@ class TopicConsumer:
         self._consumer.close()
 
     def _assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._assigned |= {partition.partition for partition in partitions}
+        come = {partition.partition for partition in partitions}
+        self._assigned |= come
+        self._rebalance.on_assign(come)
         consumer.incremental_assign(partitions)
+        if self._is_paused:
+            consumer.pause(partitions)
         _log.info("partitions_assigned", topic=self._topic, partitions=sorted(self._assigned))
 
     def _revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         gone = [partition.partition for partition in partitions]
-        self._on_revoke(gone)
+        self._rebalance.on_revoke(gone)
         self._assigned -= set(gone)
         consumer.incremental_unassign(partitions)
 
     def _lose(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         gone = [partition.partition for partition in partitions]
         self._assigned -= set(gone)
-        self._on_lost(gone)
+        self._rebalance.on_lost(gone)
         consumer.incremental_unassign(partitions)

@@ -90,7 +90,8 @@ class Publisher:
         with self._lock:
             producer = self._client()
         try:
-            found = producer.list_topics(topic, timeout=timeout_seconds).topics.get(topic)
+            # The whole list: to ask for one topic could create it, with the broker's default of partitions.
+            found = producer.list_topics(timeout=timeout_seconds).topics.get(topic)
         except KafkaException as error:
             _log.info("kafka_metadata_unavailable", topic=topic, reason=error.args[0].name())
             return None

@@ -18,12 +18,24 @@ _DEAD_LETTER_DAYS = 30
 _DAY_MILLISECONDS = 86_400_000
 
 
+class KafkaUnavailableError(Exception):
+    """The cluster cannot be reached, or would not make a topic; says why."""
+
+
 def ensure_topics(settings: Settings, timeout_seconds: float = 10.0) -> list[str]:
-    """Create the topics that do not exist yet and return their names; raise KafkaException when the cluster cannot be reached.
+    """Create the topics that do not exist yet and return their names; raise KafkaUnavailableError when that fails.
 
     librdkafka's mock cluster has no controller and makes a topic, with four partitions, when it is asked about it.
     """
     admin = AdminClient(client_settings(settings))
+    try:
+        return _create_missing(settings, admin, timeout_seconds)
+    except (KafkaException, TimeoutError) as error:
+        reason = error.args[0].str() if isinstance(error, KafkaException) else "no answer in time"
+        raise KafkaUnavailableError(reason) from error
+
+
+def _create_missing(settings: Settings, admin: AdminClient, timeout_seconds: float) -> list[str]:
     cluster = admin.list_topics(timeout=timeout_seconds)
     wanted = [_topic(settings, lane.topic, lane.partitions) for lane in LANES.values()]
     wanted.append(_topic(settings, DEAD_LETTER_TOPIC, 1, _DEAD_LETTER_DAYS * _DAY_MILLISECONDS))
@@ -32,8 +44,8 @@ def ensure_topics(settings: Settings, timeout_seconds: float = 10.0) -> list[str
         for topic in missing:
             admin.list_topics(topic.topic, timeout=timeout_seconds)
         return [topic.topic for topic in missing]
-    made = []
     futures = admin.create_topics(missing, operation_timeout=timeout_seconds) if missing else {}
+    made = []
     for name, future in futures.items():
         try:
             future.result(timeout=timeout_seconds + 5)

@@ -4,7 +4,7 @@ Both give one verdict a row, and carry a marker behind all that they acknowledge
 """
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import redis
@@ -13,8 +13,12 @@ from app.db.outbox import Due
 from app.domain.envelope import DeliveryDue, Marker, now
 from app.domain.kinds import Channel, Priority
 from app.kafka.producer import Publisher, Record, Refusal
+from app.kafka.topics import KafkaUnavailableError
+from app.observability.logging import get_logger
 from app.queues import DIRECT_TOPIC_PREFIX, LANES
 from app.services.task_list import TaskList, deliver_task, mark_task
+
+_log = get_logger(__name__)
 
 
 class Outlet(Protocol):
@@ -38,8 +42,10 @@ class Outlet(Protocol):
 class KafkaOutlet:
     """Publishes envelopes to the topic of their priority; each priority has a producer of its own."""
 
-    def __init__(self, publishers: Mapping[Priority, Publisher]) -> None:
+    def __init__(self, publishers: Mapping[Priority, Publisher], make_topics: Callable[[], object]) -> None:
+        """`make_topics` creates what is missing, after a start or a wipe; it raises KafkaUnavailableError."""
         self._publishers = publishers
+        self._make_topics = make_topics
 
     def publish(
         self, priority: Priority, channel: Channel, rows: Sequence[Due], within_seconds: float
@@ -74,8 +80,17 @@ class KafkaOutlet:
         return not any(self._publishers[priority].publish(records, within_seconds))
 
     def partitions(self, priority: Priority) -> int | None:
-        """Ask the cluster."""
-        return self._publishers[priority].partitions(LANES[priority].topic)
+        """Ask the cluster; a topic that is missing is made."""
+        topic = LANES[priority].topic
+        count = self._publishers[priority].partitions(topic)
+        if count is not None:
+            return count
+        try:
+            self._make_topics()
+        except KafkaUnavailableError as error:
+            _log.info("topics_not_made", topic=topic, reason=str(error))
+            return None
+        return self._publishers[priority].partitions(topic)
 
     def topic(self, priority: Priority) -> str:
         """Return the topic of the priority."""

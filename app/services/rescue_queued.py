@@ -32,7 +32,7 @@ class RescueQueued:
         self._hold_seconds = hold_seconds
         self._limit = limit
 
-    def run(self) -> int:
+    def run_once(self) -> int:
         """Bring back what is lost of every priority; return how many rows."""
         with self._engine.connect() as connection:
             marks = outbox.passed_marks(connection, self._hold_seconds)
