@@ -96,7 +96,7 @@ class Settings(BaseSettings):
     misconfigured_hold_seconds: Positive = 300.0
     worker_stop_seconds: Positive = 25.0
 
-    # Retry, uncertainty, breaker
+    # When to call again, and when to stop calling
     retry_base_seconds: Positive = 2.0
     retry_cap_seconds: Positive = 300.0
     retry_jitter: Annotated[float, Field(ge=0, lt=1)] = 0.25

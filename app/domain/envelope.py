@@ -96,7 +96,7 @@ def decode(value: bytes | None, parse: Callable[[bytes], Any] = json.loads) -> D
     if not isinstance(data, dict):
         raise EnvelopeError(f"not an object but {type(data).__name__}")
     if data.get("version") != VERSION:
-        reason = f"unknown version {data.get('version')!r}, this consumer knows {VERSION}"
+        reason = f"unknown version {_shown(data.get('version'))}, this consumer knows {VERSION}"
         raise EnvelopeError(reason[:_REASON_LENGTH])
     try:
         if data["event_type"] == MARKER:
@@ -111,20 +111,20 @@ def decode(value: bytes | None, parse: Callable[[bytes], Any] = json.loads) -> D
                 tenant_id=_text(data["tenant_id"]),
                 rescues=_count(data.get("rescues", 0)),
             )
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise EnvelopeError(f"broken field: {error!r}"[:_REASON_LENGTH]) from error
-    raise EnvelopeError(f"unknown event_type {data['event_type']!r}"[:_REASON_LENGTH])
+    raise EnvelopeError(f"unknown event_type {_shown(data['event_type'])}"[:_REASON_LENGTH])
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError(f"{value!r} is not a text")
+        raise ValueError(f"{_shown(value)} is not a text")
     return value
 
 
 def _count(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _LARGEST_COUNT:
-        raise ValueError(f"{value!r} is not a count")
+        raise ValueError(f"{_shown(value)} is not a count")
     return value
 
 
@@ -132,3 +132,8 @@ def _uuid(text: str) -> str:
     if not _is_uuid(text):
         raise ValueError(f"not a UUID in its canonical form: {text!r}")
     return text
+
+
+def _shown(value: object) -> str:
+    """Return a scalar as it is, and of anything deeper its type: the repr of a deep nest may end the stack."""
+    return repr(value) if value is None or isinstance(value, str | int | float) else type(value).__name__

@@ -7,12 +7,13 @@ name a range of ids and so read one partition.
 
 import secrets
 import time
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from uuid import UUID
 
 _VERSION_7 = 0x7 << 76
 _VARIANT_RFC = 0b10 << 62
 _MILLISECOND_SHIFT = 80
+_DAY_MILLISECONDS = 86_400_000
 
 
 def mint(count: int = 1, at_milliseconds: int | None = None) -> list[UUID]:
@@ -29,7 +30,7 @@ def _tail(noise: bytes) -> int:
 
 
 def minted_at(identifier: UUID) -> datetime:
-    """Return the instant inside a UUIDv7, in UTC, to the millisecond."""
+    """Return the instant inside a UUIDv7 of ours, in UTC; raise ValueError past the year 9999."""
     return datetime.fromtimestamp((identifier.int >> _MILLISECOND_SHIFT) / 1000, UTC)
 
 
@@ -46,9 +47,15 @@ def day_floor(day: date) -> UUID:
 
 
 def day_range(identifiers: list[UUID]) -> tuple[UUID, UUID]:
-    """Return the bounds [low, high) of the days in which `identifiers` were minted, for partition pruning."""
-    days = [minted_at(identifier).date() for identifier in (min(identifiers), max(identifiers))]
-    return day_floor(days[0]), day_floor(days[1] + timedelta(days=1))
+    """Return the bounds [low, high) of the days in which `identifiers` were minted, for partition pruning.
+
+    Any UUID will do: an id that somebody made up may lie in a year that no `datetime` can tell, and must not
+    fail the batch that it came with.
+    """
+    first, last = (one.int >> _MILLISECOND_SHIFT for one in (min(identifiers), max(identifiers)))
+    low = first // _DAY_MILLISECONDS * _DAY_MILLISECONDS
+    high = min((last // _DAY_MILLISECONDS + 1) * _DAY_MILLISECONDS, 0xFFFF_FFFF_FFFF)
+    return UUID(int=low << _MILLISECOND_SHIFT), UUID(int=high << _MILLISECOND_SHIFT)
 
 
 def first_id_at(instant: datetime) -> UUID:
