@@ -1,13 +1,14 @@
 """`make bench`: every hop of the pipeline as a ratio to a baseline or a limit, measured in one run."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
 from bench import accept, end_to_end, http_cost, latency, relay
 from bench.report import Figure, show
-from bench.stack import console, running
+from bench.stack import Stack, console, running
 
 PARTS = ("accept", "bulk", "relay", "http", "latency", "end-to-end")
 
@@ -32,7 +33,7 @@ def main(
         for figure in result[0]:
             console.print(f"  {figure.what}: {figure.value:,.3g} {figure.unit} (goal {figure.goal}) {figure.note}")
 
-    hops = {
+    hops: dict[str, Callable[[Stack], tuple[list[Figure], dict[str, float]]]] = {
         "http": lambda stack: asyncio.run(http_cost.measure(stack)),
         "accept": lambda stack: accept.run_single(stack, 10.0 * min(scale, 3)),
         "bulk": lambda stack: accept.bulk(stack, 20_000 * scale),

@@ -46,9 +46,11 @@ def main(
     rates: Annotated[str, typer.Option(help="rates to try, per second, rising")] = "300,450,600,700,800,900,1000",
     probe_seconds: Annotated[float, typer.Option(help="how long each rate is tried first")] = 15.0,
     broker: Annotated[str, typer.Option(help="kafka, light or auto")] = "auto",
+    full: Annotated[bool, typer.Option(help="hold the rate for 30 minutes")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of a table")] = False,
 ) -> None:
     """Find and hold the highest rate of single accepts. Example: python -m bench.soak --seconds 60 --rates 600."""
+    seconds = 1800.0 if full else seconds
     with running(broker, PROVIDER_RATE_PER_SECOND=100_000, LOG_LEVEL="WARNING") as stack:
         asyncio.run(hold(stack, 50.0, 5.0, "warm-up"))
         best = 0.0
