@@ -11,13 +11,13 @@ from redis import RedisError
 from app.celery_app import celery
 from app.db.session import make_engine
 from app.domain.kinds import Channel
-from app.kafka.survey import topic_lags, topic_shapes
-from app.limits.breaker import Breaker
+from app.kafka.survey import topic_lag, topic_shapes
 from app.limits.client import check_broker, check_limits, make_redis
 from app.limits.crashes import CrashCounter
 from app.observability.logging import get_logger
-from app.queues import DEAD_LETTER_TOPIC, LANES, TASK_RELAY, TOPIC_LANES
+from app.queues import DEAD_LETTER_TOPIC, LANES, TASK_RELAY
 from app.services import doctor_pipeline as pipeline
+from app.services.dead_letters import DeadLetters
 from app.services.doctor import DatabaseProbe, Probe
 from app.services.ledger import Ledger
 from app.services.migrate import Migrate
@@ -26,7 +26,7 @@ from app.services.replay import Replay
 from app.services.status import Status
 from app.services.task_list import TaskList
 from app.settings import Settings
-from app.wiring import broker_client, nudge, once_per_process
+from app.wiring import breaker, broker_client, dead_letters, nudge, once_per_process
 
 _REPORT_TIMEOUT_SECONDS = 600.0
 _INSPECT_SECONDS = 2.0
@@ -41,6 +41,7 @@ class OperatorServices:
     ledger: Ledger
     replay: Replay
     migrate: Migrate
+    dead_letters: DeadLetters
     probes: list[Probe]
 
 
@@ -58,7 +59,7 @@ def operator_services(settings: Settings) -> OperatorServices:
         engine=engine,
         kafka_lags=partial(_lags, settings),
         list_length=TaskList(broker_client(settings, timeout_seconds=2.0)).length,
-        breakers=lambda: Breaker(limits).snapshot(),
+        breakers=breaker(settings).snapshot,
         hold_seconds=settings.rescue_hold_seconds,
         wait=time.sleep,
     )
@@ -72,6 +73,7 @@ def operator_services(settings: Settings) -> OperatorServices:
             nudge=nudge(settings).nudge,
         ),
         migrate=Migrate(settings.sqlalchemy_url, engine, PartitionsAhead(engine, settings.partitions_ahead_days)),
+        dead_letters=dead_letters(settings),
         probes=_probes(settings, engine_probe=_database(settings, engine), status=status),
     )
 
@@ -79,7 +81,8 @@ def operator_services(settings: Settings) -> OperatorServices:
 def _lags(settings: Settings) -> dict[str, int]:
     if settings.transport == "direct":
         return {}
-    return {topic: found.lag for topic, found in topic_lags(settings, list(TOPIC_LANES)).items()}
+    found = {lane.topic: topic_lag(settings, lane.topic, lane.group) for lane in LANES.values()}
+    return {topic: lag.lag for topic, lag in found.items() if lag is not None}
 
 
 def _forget_crashes(crashes: CrashCounter, ids: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ stderr. Exit codes: 0 done, 1 it looked and found something wrong, 2 it could no
 
 import typer
 
-from app.cli import bridge, migrate, token, up, version
+from app.cli import bridge, dlq, doctor, ledger, migrate, replay, send, status, token, up, version, watch
 
 app = typer.Typer(
     name="arauto",
@@ -24,6 +24,13 @@ app.command("migrate")(migrate.migrate)
 app.command("topics")(bridge.topics)
 app.command("bridge")(bridge.bridge)
 app.command("token")(token.token)
+app.command("send")(send.send)
+app.command("status")(status.status)
+app.command("watch")(watch.watch)
+app.command("ledger")(ledger.ledger)
+app.add_typer(dlq.app, name="dlq")
+app.command("replay")(replay.replay)
+app.command("doctor")(doctor.doctor)
 app.command("version")(version.version)
 
 

@@ -1,7 +1,7 @@
 """What the cluster says of our topics: how far the bridge is behind, and whether they are as the settings want.
 
-The lag is the end of each partition less what the bridge's group has committed. A consumer of the same group asks
-for it without subscribing, so it takes no partition from anyone.
+The lag is the end of each partition less what the topic's bridge group has committed. A consumer of that group
+asks for it without subscribing, so it takes no partition from anyone.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
 
 from app.kafka.client import client_settings
-from app.queues import BRIDGE_GROUP
+from app.kafka.topics import KafkaUnavailableError
 from app.settings import Settings
 
 
@@ -22,18 +22,17 @@ class TopicLag:
     lag: int
 
 
-def topic_lags(settings: Settings, topics: list[str], timeout_seconds: float = 5.0) -> dict[str, TopicLag]:
-    """Return the lag of each of `topics` that exists; raise ConnectionError when the cluster does not answer."""
-    consumer = Consumer(client_settings(settings, group_id=BRIDGE_GROUP, enable_auto_commit=False))
+def topic_lag(settings: Settings, topic: str, group: str, timeout_seconds: float = 5.0) -> TopicLag | None:
+    """Return how far `group` is behind on `topic`, or None where it does not exist.
+
+    Raises KafkaUnavailableError when the cluster does not answer.
+    """
+    consumer = Consumer(client_settings(settings, group_id=group, enable_auto_commit=False))
     try:
         known = consumer.list_topics(timeout=timeout_seconds).topics
-        return {
-            topic: _lag(consumer, topic, sorted(known[topic].partitions), timeout_seconds)
-            for topic in topics
-            if topic in known
-        }
+        return _lag(consumer, topic, sorted(known[topic].partitions), timeout_seconds) if topic in known else None
     except KafkaException as error:
-        raise ConnectionError(str(error.args[0])) from error
+        raise KafkaUnavailableError(error.args[0].str()) from error
     finally:
         consumer.close()
 
@@ -59,12 +58,12 @@ class TopicShape:
 
 
 def topic_shapes(settings: Settings, topics: list[str], timeout_seconds: float = 5.0) -> dict[str, TopicShape]:
-    """Return how those of `topics` that exist are made; raise ConnectionError when the cluster does not answer."""
+    """Return how those of `topics` that exist are made; raise KafkaUnavailableError without an answer."""
     admin = AdminClient(client_settings(settings))
     try:
         known = admin.list_topics(timeout=timeout_seconds).topics
     except KafkaException as error:
-        raise ConnectionError(str(error.args[0])) from error
+        raise KafkaUnavailableError(error.args[0].str()) from error
     present = {topic: known[topic] for topic in topics if topic in known}
     insync = _min_insync(admin, list(present), timeout_seconds)
     return {

@@ -16,6 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from app.db import outbox
 from app.db import status as figures
 from app.domain.kinds import Priority
+from app.kafka.topics import KafkaUnavailableError
 from app.queues import LANES, RELAY_QUEUE
 
 _RATE_SECONDS = 60
@@ -47,8 +48,8 @@ class Snapshot:
 class Status:
     """Looks through its ports.
 
-    `kafka_lags`: topic → lag, empty without Kafka; raises ConnectionError. `list_length` of a Celery list and
-    `breakers`, provider → state, raise RedisError. `wait` lets seconds pass between two samples.
+    `kafka_lags`: topic → lag, empty without Kafka; raises KafkaUnavailableError. `list_length` of a Celery list
+    and `breakers`, provider → state, raise RedisError. `wait` lets seconds pass between two samples.
     """
 
     engine: Engine
@@ -95,7 +96,7 @@ class Status:
     def _ask(unreachable: dict[str, str], hop: str, ask: Callable[[], T], otherwise: T) -> T:
         try:
             return ask()
-        except (ConnectionError, RedisError, SQLAlchemyError) as error:
+        except (KafkaUnavailableError, RedisError, SQLAlchemyError) as error:
             unreachable[hop] = (str(error).splitlines() or [type(error).__name__])[0]
             return otherwise
 
