@@ -10,6 +10,7 @@ import socket
 import subprocess
 import uuid
 from base64 import urlsafe_b64encode
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -162,3 +163,18 @@ def answers(bootstrap: str, seconds: float = 3.0) -> bool:
         return bool(client.list_topics(timeout=seconds).brokers)
     except KafkaException:
         return False
+
+
+def has_members(bootstrap: str, groups: Sequence[str], seconds: float = 3.0) -> bool:
+    """Return whether every consumer group is stable and has a member; False also where the broker cannot tell."""
+    from confluent_kafka import ConsumerGroupState, KafkaException  # noqa: PLC0415  as above
+    from confluent_kafka.admin import AdminClient  # noqa: PLC0415
+
+    options: dict[str, Any] = {"bootstrap.servers": bootstrap, "log_level": 0, "error_cb": lambda _: None}
+    client = AdminClient(options)
+    try:
+        told = client.describe_consumer_groups(list(groups), request_timeout=seconds)
+        answers = [future.result(seconds) for future in told.values()]
+    except (KafkaException, TimeoutError):
+        return False
+    return all(answer.state == ConsumerGroupState.STABLE and answer.members for answer in answers)

@@ -112,10 +112,11 @@ class Servers:
 
     def address_changed(self) -> bool:
         """Return whether the broker's address differs from the one its clients were started with."""
-        before, self._last_bootstrap = self._last_bootstrap, self._bootstrap()
+        before, self._last_bootstrap = self._last_bootstrap, self.bootstrap()
         return before not in {"", self._last_bootstrap}
 
-    def _bootstrap(self) -> str:
+    def bootstrap(self) -> str:
+        """Return the broker's address; raise ServerError while the light broker has none."""
         if self._broker is not None:
             return self._broker.bootstrap
         return self._settings.kafka_bootstrap_servers if self.with_kafka else ""
@@ -132,7 +133,7 @@ class Servers:
             "sandbox": f"http://127.0.0.1:{self.ports['sandbox']}",
             "database_url": self._settings.database_url if self._is_given["postgres"] else self._postgres.url,
             "redis_url": self._settings.redis_url if self._is_given["valkey"] else self._valkey.url,
-            "kafka_bootstrap": self._bootstrap(),
+            "kafka_bootstrap": self.bootstrap(),
             "broker": broker if self.with_kafka else "direct",
         }
 
@@ -158,7 +159,7 @@ class Servers:
             "REDIS_URL": self._settings.redis_url if self._is_given["valkey"] else self._valkey.url,
         }
         try:
-            about["KAFKA_BOOTSTRAP_SERVERS"] = self._bootstrap()
+            about["KAFKA_BOOTSTRAP_SERVERS"] = self.bootstrap()
         except ServerError:  # the light broker is just being started; who needs it waits for it
             return about
         return about

@@ -106,7 +106,8 @@ class Stack:
             self._event("kafka").set()
         for job in jobs(with_kafka=self._servers.with_kafka):
             self._spawn(self._do(job))
-        for part in parts(self._servers.ports, with_kafka=self._servers.with_kafka):
+        with_kafka = self._servers.with_kafka
+        for part in parts(self._servers.ports, with_kafka=with_kafka, bootstrap=self._servers.bootstrap):
             self._parts[part.name] = part
             self._spawn(self._keep_part(part))
         await self._until_ready()
