@@ -41,7 +41,7 @@ class HttpClient:
 
     def __init__(self, url: str, token: str = "", timeout_seconds: float = 20.0) -> None:
         self.deadline_seconds = timeout_seconds
-        self._url = URL(url)
+        self._url = URL(url, encoded=True)
         self._headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "arauto"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"

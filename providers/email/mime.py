@@ -12,8 +12,9 @@ import re
 import secrets
 from binascii import b2a_qp
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from email.header import Header
-from email.utils import formatdate
+from email.utils import format_datetime
 from functools import lru_cache
 
 import idna
@@ -105,7 +106,7 @@ def render(message: Message, default_sender: Sender) -> Mail:
         f"From: {sender.header}\r\n"
         f"To: {recipient}\r\n"
         f"Subject: {_unstructured(one_line(message.title))}\r\n"
-        f"Date: {formatdate(usegmt=False)}\r\n"
+        f"Date: {format_datetime(datetime.now(UTC))}\r\n"
         f"Message-ID: <{reference}@{sender.address.domain}>\r\n"
         f"X-Arauto-Reference: {reference}\r\n"
         "Auto-Submitted: auto-generated\r\n"
