@@ -39,10 +39,10 @@ def topics(
 
     Example: arauto topics --json
     """
+    from app.cli.services import quiet_settings  # noqa: PLC0415
     from app.kafka.topics import ensure_topics  # noqa: PLC0415  loads the Kafka client
-    from app.settings import get_settings  # noqa: PLC0415
 
-    made = ensure_topics(get_settings())
+    made = ensure_topics(quiet_settings())
     if as_json:
         print_json({"created": sorted(made)})
     else:

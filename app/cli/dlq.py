@@ -18,13 +18,11 @@ _VALUE_SHOWN = 60
 
 
 def _letters() -> "DeadLetters":
-    from app.settings import get_settings  # noqa: PLC0415
-    from app.wiring_operators import operator_services  # noqa: PLC0415
+    from app.cli.services import quiet_settings, services  # noqa: PLC0415
 
-    settings = get_settings()
-    if settings.transport == "direct":
+    if quiet_settings().transport == "direct":
         fail("TRANSPORT=direct does without Kafka and has no dead letters", "look at FAILED rows: arauto status")
-    return operator_services(settings).dead_letters
+    return services().dead_letters
 
 
 @app.command("list")

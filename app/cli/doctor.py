@@ -22,15 +22,12 @@ def doctor(
 
     Example: arauto doctor --json | jq '.findings[] | select(.level != "ok")'
     """
+    from app.cli.services import services  # noqa: PLC0415
     from app.services.doctor import Level, examine  # noqa: PLC0415
-    from app.settings import get_settings  # noqa: PLC0415
-    from app.wiring_operators import operator_services  # noqa: PLC0415
 
     screen = console(stderr=True)
     with screen.status("Looking") as spinner:
-        findings = examine(
-            operator_services(get_settings()).probes, lambda part: spinner.update(f"Looking at {part}")
-        )
+        findings = examine(services().probes, lambda part: spinner.update(f"Looking at {part}"))
     failed = [finding for finding in findings if finding.level is Level.FAIL]
     if as_json:
         print_json({"healthy": not failed, "findings": [dataclasses.asdict(one) for one in findings]})

@@ -36,11 +36,10 @@ def ledger(
     Example: arauto ledger --since 24h
     Example: arauto ledger --tenant demo --json | jq -r '.findings[].id'
     """
-    from app.settings import get_settings  # noqa: PLC0415
-    from app.wiring_operators import operator_services  # noqa: PLC0415
+    from app.cli.services import services  # noqa: PLC0415
 
     start = parse_since(since) if since else None
-    book = operator_services(get_settings()).ledger
+    book = services().ledger
     with _progress(hidden=as_json) as progress:
         report = book.compare(since=start, tenant_id=tenant or None, progress=progress)
     if as_json:

@@ -23,11 +23,10 @@ def migrate(
     Example: arauto migrate
     Example: arauto migrate --down base --yes
     """
+    from app.cli.services import services  # noqa: PLC0415
     from app.services.migrate import MigrationBlockedError  # noqa: PLC0415
-    from app.settings import get_settings  # noqa: PLC0415
-    from app.wiring_operators import operator_services  # noqa: PLC0415
 
-    steps = operator_services(get_settings()).migrate
+    steps = services().migrate
     if down and not yes:
         typer.confirm(f"Go back to revision {down}? Tables of later revisions are dropped", abort=True)
     try:

@@ -35,10 +35,9 @@ def replay(
     """
     if bool(delivery) == bool(error_code):
         fail("name deliveries or an error code", "arauto replay ID…, or arauto replay --error-code CODE")
-    from app.settings import get_settings  # noqa: PLC0415
-    from app.wiring_operators import operator_services  # noqa: PLC0415
+    from app.cli.services import services  # noqa: PLC0415
 
-    use_case = operator_services(get_settings()).replay
+    use_case = services().replay
     if delivery:
         result = use_case.by_id([_id(text) for text in delivery])
     else:

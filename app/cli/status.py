@@ -56,10 +56,9 @@ def live(every: float, *, hours: int = 24, as_json: bool = False) -> None:
 
 
 def _look(hours: int, sample: float) -> "Snapshot":
-    from app.settings import get_settings  # noqa: PLC0415
-    from app.wiring_operators import operator_services  # noqa: PLC0415
+    from app.cli.services import services  # noqa: PLC0415
 
-    return operator_services(get_settings()).status.look(hours=hours, sample_seconds=sample)
+    return services().status.look(hours=hours, sample_seconds=sample)
 
 
 _HOPS = (

@@ -11,7 +11,7 @@ import logging
 import sys
 from collections.abc import Callable, MutableMapping
 from contextlib import AbstractContextManager
-from typing import Any, cast
+from typing import Any, TextIO, cast
 
 import orjson
 import structlog
@@ -30,6 +30,21 @@ _QUIETER: dict[str, int] = {
     "asyncio": logging.WARNING,
     "tornado.access": logging.WARNING,
 }
+
+
+class _StandardError(logging.StreamHandler[TextIO]):
+    """Writes to whatever `sys.stderr` is at that moment: a program may replace it after the start."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> TextIO:
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, _stream: TextIO) -> None:
+        raise AttributeError("the stream is always sys.stderr")
 
 
 def get_logger(name: str) -> FilteringBoundLogger:
@@ -67,7 +82,7 @@ def configure(settings: Settings, process: str) -> None:
         logger_factory=_by_name,
         cache_logger_on_first_use=False,
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _StandardError()
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[_library, *shared],
