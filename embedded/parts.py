@@ -111,7 +111,7 @@ def _worker(name: str, queue: str, slots: int) -> Part:
 
 
 def parts(ports: dict[str, int], *, with_kafka: bool, bootstrap: Callable[[], str]) -> list[Part]:
-    """Return all processes of ours; `ports` has api, sandbox, smtp, flower; `bootstrap` tells the broker's address."""
+    """Return all processes of ours; `ports` has api, sandbox, smtp, flower; `bootstrap` is where the broker is."""
     sandbox = ("--http-port", str(ports["sandbox"]), "--smtp-port", str(ports["smtp"]))
     flower = ("--address=127.0.0.1", f"--port={ports['flower']}")
     found = [
@@ -147,7 +147,7 @@ def parts(ports: dict[str, int], *, with_kafka: bool, bootstrap: Callable[[], st
         bridge = Part(
             "bridge",
             _python("app.cli", "bridge"),
-            needs=("topics", "migrate", "valkey"),
+            needs=("kafka", "migrate", "valkey"),
             # Ready is who has its partitions: the first message must not wait for the group to form.
             is_ready=_joined(bootstrap, [lane.group for lane in LANES.values()]),
             stop_seconds=_WORKER_STOP_SECONDS,
