@@ -18,6 +18,7 @@ from redis.retry import Retry
 
 from app.celery_app import celery
 from app.db import probe
+from app.db.deliveries import WRITE_OPTIONS
 from app.db.outbox import PLANNER_OPTIONS
 from app.db.requests import RequestPool
 from app.db.session import make_engine
@@ -260,14 +261,7 @@ def upkeep_services(settings: Settings) -> UpkeepServices:
 @once_per_process
 def worker(settings: Settings) -> DeliveryWorker:
     """Return the delivery worker of this process, not started."""
-    engine = make_engine(
-        settings.database_url,
-        application_name="arauto-worker",
-        pool_size=24,
-        pool_timeout_seconds=10.0,
-        autocommit=True,
-    )
-    database = SteadyConnections(engine)
+    reads, writes = worker_connections(settings), worker_connections(settings, WRITE_OPTIONS)
     client = make_redis(settings.redis_url)
     limits = WorkerLimits(RateLimiter(client), breaker(settings), Guard(client), CrashCounter(client))
     owner = f"{socket.gethostname()}:{os.getpid()}"
@@ -275,7 +269,7 @@ def worker(settings: Settings) -> DeliveryWorker:
     slots = CountdownSlots(client, settings.countdown_slots)
     countdowns = Countdowns(slots, settings.countdown_horizon_seconds, send_retry)
     recorder = Recorder(
-        database=database,
+        database=writes,
         guard=limits.guard,
         owner=owner,
         rules=rules,
@@ -287,13 +281,27 @@ def worker(settings: Settings) -> DeliveryWorker:
         owner=owner,
         providers={channel: provider(settings, channel) for channel in Channel},
         rules={channel: lane_rules(settings, channel) for channel in Channel},
-        database=database,
+        reads=reads,
+        writes=writes,
         limits=limits,
         renderer=render,
         countdowns=countdowns,
         recorder=recorder,
         stop_seconds=settings.worker_stop_seconds,
     )
+
+
+def worker_connections(settings: Settings, options: str = "") -> SteadyConnections:
+    """Return the connections of a worker's threads, one a thread, none of them opened yet."""
+    engine = make_engine(
+        settings.database_url,
+        application_name="arauto-worker",
+        pool_size=24,
+        pool_timeout_seconds=10.0,
+        autocommit=True,
+        options=options,
+    )
+    return SteadyConnections(engine)
 
 
 @once_per_process

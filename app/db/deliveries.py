@@ -25,6 +25,10 @@ from app.domain.ids import day_range
 THROTTLED_LIMIT = 1000
 """Throttled calls add to `attempts_allowed` up to this many: even a provider that throttles for ever ends."""
 
+WRITE_OPTIONS = "-c enable_nestloop=off -c enable_mergejoin=off"
+"""For the connections that claim, record and defer: statistics of a young partition say that hardly any row is
+QUEUED or SENDING, and a nested loop over a chunk of 200 then compares 40,000 pairs. `load` wants its nested loop."""
+
 LOAD = """
 SELECT d.id::text, d.attempts, d.attempts_allowed, d.priority, n.recipients ->> d.channel, n.title, n.body,
        CASE WHEN n.metadata <> '{}' THEN n.metadata::text END, n.template,

@@ -8,11 +8,12 @@ from redis.exceptions import RedisError
 from app.limits.breaker import Breaker
 from app.limits.rate import RateLimiter
 from app.observability import metrics
+from app.observability.batches import observe_many
 from app.observability.logging import get_logger
 from app.services.deliver.decide import Rules, is_provider_failure, outcome_name, pause_seconds
 from app.services.deliver.lane import Lane
 from app.services.deliver.work import Finished, Work
-from providers.outcome import Misconfigured, Outcome, Retry
+from providers.outcome import Accepted, Misconfigured, Outcome, Retry
 
 log = get_logger(__name__)
 
@@ -33,9 +34,13 @@ class Feedback:
         for lane, calls in lanes.items():
             self._count(lane, calls)
             try:
-                self._report(lane, [call for call in calls if not call.work.is_probe], is_probe=False)
-                self._report(lane, [call for call in calls if call.work.is_probe], is_probe=True)
-                self._pause(lane, calls)
+                probes = [call for call in calls if call.work.is_probe]
+                if probes:
+                    self._report(lane, probes, is_probe=True)
+                    self._report(lane, [call for call in calls if not call.work.is_probe], is_probe=False)
+                else:
+                    self._report(lane, calls, is_probe=False)
+                self._pause(lane, [call for call in calls if type(call.outcome) is not Accepted])
             except RedisError:
                 log.warning("breaker_unreachable", provider=lane.provider.name)
 
@@ -54,6 +59,9 @@ class Feedback:
         ok = failed = refused = silent = 0
         for call in calls:
             outcome = call.outcome
+            if type(outcome) is Accepted:
+                ok += 1
+                continue
             if isinstance(outcome, Misconfigured):
                 silent += 1
             elif not is_provider_failure(outcome):
@@ -70,6 +78,8 @@ class Feedback:
             self._breaker.report(name, ok, failed, refused, probes)
 
     def _pause(self, lane: Lane, calls: Sequence[Finished]) -> None:
+        if not calls:
+            return
         seconds, outcome = max(
             ((pause_seconds(call.outcome, self._rules), call.outcome) for call in calls), key=_first
         )
@@ -85,14 +95,15 @@ class Feedback:
 
     def _count(self, lane: Lane, calls: Sequence[Finished]) -> None:
         channel, priority = lane.key.channel.value, lane.key.priority.name
-        seconds = metrics.SEND_SECONDS.labels(channel, lane.provider.name)
-        end_to_end = metrics.END_TO_END_SECONDS.labels(channel, priority)
-        outcomes: Counter[str] = Counter()
-        for call in calls:
-            outcomes[outcome_name(call.outcome)] += 1
-            seconds.observe(call.ended - call.work.started)
-            if call.work.attempts == 0:
-                end_to_end.observe(call.ended - call.work.due_at)
+        outcomes = Counter([outcome_name(call.outcome) for call in calls])
+        observe_many(
+            metrics.SEND_SECONDS.labels(channel, lane.provider.name),
+            [call.ended - call.work.started for call in calls],
+        )
+        observe_many(
+            metrics.END_TO_END_SECONDS.labels(channel, priority),
+            [call.ended - call.work.due_at for call in calls if call.work.attempts == 0],
+        )
         for outcome, count in outcomes.items():
             metrics.SENT.labels(channel, lane.provider.name, outcome, priority).inc(count)
 

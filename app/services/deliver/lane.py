@@ -57,7 +57,8 @@ class Lane:
         key: LaneKey,
         provider: Provider,
         rules: LaneRules,
-        database: SteadyConnections,
+        reads: SteadyConnections,
+        writes: SteadyConnections,
         crashes: CrashCounter,
         renderer: Renderer,
     ) -> None:
@@ -69,7 +70,8 @@ class Lane:
         self.granted: Buffer[Work] = Buffer()
         self.window = Window(rules.window)
         self.stopped = Event()
-        self._database = database
+        self._reads = reads
+        self._writes = writes
         self._crashes = crashes
         self._render = renderer
 
@@ -97,7 +99,7 @@ class Lane:
         """Put unclaimed rows, as (id, attempts), back into the table; costs no attempt."""
         if not pairs:
             return
-        count = self._database.run(
+        count = self._writes.run(
             deliveries.defer, [pair[0] for pair in pairs], [pair[1] for pair in pairs], delay_seconds, spread
         )
         metrics.DEFERRED.labels(reason).inc(count)
@@ -108,7 +110,7 @@ class Lane:
         if not parked:
             return
         wanted = {item.id: item.attempt for item in parked}
-        found = self._database.run(deliveries.attempts_of, list(wanted))
+        found = self._reads.run(deliveries.attempts_of, list(wanted))
         pairs = [(id_, attempts) for id_, attempts in found if wanted[id_] in (None, attempts)]
         self.defer(pairs, delay_seconds, spread, reason)
 
@@ -125,7 +127,7 @@ class Lane:
             return
         if self._counted_starts(taken[0].id) > CRASHES_ALLOWED:
             failure = (taken[0].id, None, "undeliverable", "took its worker down again and again")
-            self._database.run(deliveries.reject, [failure])
+            self._writes.run(deliveries.reject, [failure])
             log.error("delivery_undeliverable", delivery_id=taken[0].id)
         else:
             self._load_and_render(taken)
@@ -142,7 +144,7 @@ class Lane:
             return 0
 
     def _load_and_render(self, taken: Sequence[Parked]) -> None:
-        rows = self._database.run(deliveries.load, [parked.id for parked in taken])
+        rows = self._reads.run(deliveries.load, [parked.id for parked in taken])
         now = monotonic()
         wanted = {parked.id: parked for parked in taken}
         ready: list[Work] = []
@@ -176,7 +178,7 @@ class Lane:
         return bool(row[9] <= 0)
 
     def _reject(self, failures: Sequence[tuple[str, int | None, str, str]]) -> None:
-        count = self._database.run(deliveries.reject, failures)
+        count = self._writes.run(deliveries.reject, failures)
         metrics.UNRENDERABLE.labels(self.key.channel.value).inc(count)
         log.info("deliveries_unrenderable", lane=str(self.key), count=count)
 

@@ -57,7 +57,8 @@ class DeliveryWorker:
         owner: str,
         providers: Mapping[Channel, Provider],
         rules: Mapping[Channel, LaneRules],
-        database: SteadyConnections,
+        reads: SteadyConnections,
+        writes: SteadyConnections,
         limits: WorkerLimits,
         renderer: Renderer,
         countdowns: Countdowns,
@@ -67,7 +68,8 @@ class DeliveryWorker:
         self._owner = owner
         self._providers = providers
         self._rules = rules
-        self._database = database
+        self._reads = reads
+        self._writes = writes
         self._limits = limits
         self._renderer = renderer
         self._countdowns = countdowns
@@ -91,7 +93,7 @@ class DeliveryWorker:
         self._countdowns.start()
         self._dispatcher.start(self._providers.values())
         try:
-            self._database.run(_ping)
+            self._writes.run(_ping)
         except SQLAlchemyError as error:
             log.warning("database_not_ready", error=type(error).__name__)
         log.info("worker_started", owner=self._owner)
@@ -114,7 +116,7 @@ class DeliveryWorker:
 
     def mark(self, topic: str, partition: int, seq: int) -> None:
         """Write down that a marker came through: all that was before it in its list is parked or lost."""
-        self._database.brief(deliveries.mark, topic, partition, seq)
+        self._writes.brief(deliveries.mark, topic, partition, seq)
 
     def begin_stop(self) -> None:
         """Take nothing more on and hand back what waits, in a thread; returns at once, and may be called again."""
@@ -137,7 +139,8 @@ class DeliveryWorker:
         self._dispatcher.stop(self._providers.values())
         left = self._recorder.stop(_JOIN_SECONDS)
         self._countdowns.stop(_JOIN_SECONDS)
-        self._database.close()
+        self._reads.close()
+        self._writes.close()
         log.info("worker_stopped", owner=self._owner, left_to_rescue=left)
 
     def _lane(self, key: LaneKey) -> Lane:
@@ -156,14 +159,15 @@ class DeliveryWorker:
             key=key,
             provider=provider,
             rules=rules,
-            database=self._database,
+            reads=self._reads,
+            writes=self._writes,
             crashes=limits.crashes,
             renderer=self._renderer,
         )
         gate = Gate(lane, limits.rate, limits.breaker)
         claimer = Claimer(
             lane,
-            database=self._database,
+            database=self._writes,
             guard=limits.guard,
             owner=self._owner,
             give_back_probes=gate.give_back_probes,
