@@ -35,10 +35,10 @@ format: .venv/dev.stamp  ## Let ruff lay the code out and fix what it can
 test-kafka: .venv/dev.stamp  ## Only the suites on Apache Kafka (or on KAFKA_BOOTSTRAP_SERVERS)
 	$(BIN)/python -m pytest -m kafka $(ARGS)
 
-bench: .venv/dev.stamp  ## Speed against its yardsticks in one run (FULL=1, ARGS="relay accept")
+bench: .venv/dev.stamp  ## Speed against its yardsticks in one run (FULL=1, ARGS="--only relay")
 	$(BIN)/python -m bench $(FULL_FLAG) $(ARGS)
 
-soak: .venv/dev.stamp  ## Paced load over HTTP: the highest rate at which everything keeps up
+soak: .venv/dev.stamp  ## Paced load over HTTP: the highest rate at which everything keeps up (FULL=1)
 	$(BIN)/python -m bench.soak $(FULL_FLAG) $(ARGS)
 
 chaos: .venv/dev.stamp  ## Kills, wipes and restarts while deliveries flow, then the ledger (ARGS="--broker light")

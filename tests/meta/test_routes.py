@@ -17,9 +17,7 @@ def _routes() -> set[tuple[str, str]]:
     found = set()
     for rule in _app().url_map.iter_rules():
         path = re.sub(r"<(?:[^:>]+:)?([^>]+)>", r"{\1}", rule.rule)
-        if not any(path == page or path.startswith(f"{page}/") for page in PAGES) and not path.startswith(
-            "/static"
-        ):
+        if path != "/" and not any(path == page or path.startswith(f"{page}/") for page in PAGES):
             found |= {(path, method.lower()) for method in rule.methods - {"HEAD", "OPTIONS"}}
     return found
 
