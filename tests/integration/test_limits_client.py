@@ -19,7 +19,20 @@ from tests.waiting import eventually
 def cluster_url(tmp_path: Path) -> Iterator[str]:
     """The address of a server in cluster mode."""
     port = free_port()
-    options = ["--port", str(port), "--bind", "127.0.0.1", "--cluster-enabled", "yes", "--save", "", "--dir", "."]
+    options = [
+        "--port",
+        str(port),
+        "--bind",
+        "127.0.0.1",
+        "--cluster-enabled",
+        "yes",
+        "--cluster-port",
+        str(free_port()),
+        "--save",
+        "",
+        "--dir",
+        ".",
+    ]
     child = Child(Launch([str(get_binary_path()), *options], tmp_path / "log", folder=tmp_path))
     url = f"redis://127.0.0.1:{port}/0"
 
