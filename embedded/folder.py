@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,6 +17,7 @@ from embedded.processes import MARK
 from embedded.server import ServerError
 
 _LOG_BYTES = 50_000_000
+_UNDERTAKER = Path(__file__).with_name("undertaker.py")
 
 
 class DataFolder:
@@ -25,6 +28,7 @@ class DataFolder:
         self.logs = path / "logs"
         self._run_file = path / "run.json"
         self._lock: int | None = None
+        self._undertaker: subprocess.Popen[bytes] | None = None
 
     def hold(self) -> Self:
         """Take the folder; raise ServerError naming the pid that has it."""
@@ -43,6 +47,11 @@ class DataFolder:
         os.write(lock, f"{os.getpid()}\n".encode())
         self._lock = lock
         self._run_file.unlink(missing_ok=True)
+        self._undertaker = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(_UNDERTAKER), str(self.path)],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
         return self
 
     def release(self) -> None:
@@ -51,6 +60,10 @@ class DataFolder:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+        if self._undertaker is not None and self._undertaker.stdin is not None:
+            self._undertaker.stdin.close()
+            self._undertaker.wait()
+            self._undertaker = None
 
     def publish(self, about: dict[str, Any]) -> None:
         """Write `run.json` in one step: a reader sees the old one or the new one. It holds a token: ours alone."""

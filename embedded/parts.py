@@ -21,8 +21,8 @@ from embedded.kafka import has_members
 SLOTS = {Priority.HIGH: 12, Priority.NORMAL: 6, Priority.LOW: 2}
 
 _WORKER_STOP_SECONDS = 32.0
-_QUIET_SECONDS = 20.0
-_JOIN_SECONDS = 15.0
+_QUIET_SECONDS = 60.0
+_JOIN_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
