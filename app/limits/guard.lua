@@ -3,11 +3,11 @@
 -- ARGV  1 time to live in milliseconds, then a pair for each key: lease token, holder ("token:owner:nonce")
 -- Returns 1 or 0 for each key.
 local granted = {}
+local marks = redis.call('MGET', unpack(KEYS)) -- Of a key of another type it says that there is none.
 for i, key in ipairs(KEYS) do
-  local token, holder = tonumber(ARGV[2 * i]), ARGV[2 * i + 1]
-  local held = redis.pcall('GET', key)
+  local token, holder, held = tonumber(ARGV[2 * i]), ARGV[2 * i + 1], marks[i]
   local held_token = nil
-  if type(held) == 'string' then
+  if held then
     held_token = tonumber(string.match(held, '^(%d+):.'))
   end
   -- A value that is no guard of ours says nothing, so it is written over. Our own holder comes back when
