@@ -44,14 +44,14 @@ async def serve(arguments: argparse.Namespace) -> None:
         loop.add_signal_handler(number, stop.set)
     gateway = Gateway(limits=dict(arguments.rate), latency_ms=arguments.latency_ms)
     http = HttpServer(gateway, arguments.token)
-    runner, http_port = await http.listen(arguments.host, arguments.http_port)
+    http_port = await http.listen(arguments.host, arguments.http_port)
     mail, smtp_port = await smtp_server.listen(gateway, arguments.host, arguments.smtp_port)
     host = arguments.host
     sys.stdout.write(f"sandbox.ready http=http://{host}:{http_port} smtp=smtp://{host}:{smtp_port}\n")
     sys.stdout.flush()
     await stop.wait()
     mail.close()
-    await runner.cleanup()
+    http.close()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,30 +1,26 @@
 """The HTTP side: a generic gateway for SMS and push, and the pages about what arrived.
 
-A plain function dispatches instead of a routed application: under load the simulator shares its cores with
-the service that it measures, so a call may cost little.
-
 `POST /sms` and `POST /push` take `{"reference", "to", "title", "body", "sender"}`. The answers are
 202 `{"id", "status"}`, or an error `{"error": {"code", "message", "scope"}}` with `Retry-After` where it applies.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
-from math import isinf
+from collections.abc import Callable
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import orjson
-from aiohttp import web
 
 from sandbox.gateway import Gateway, Verdict
+from sandbox.http_wire import HttpConnection, Reply, Request
 from sandbox.page import outbox_page
 from sandbox.records import OUTBOX_ROWS, Filter
 
-MAX_BODY_BYTES = 1024 * 1024
-NEVER_SECONDS = 24 * 3600.0
-_PATHS = frozenset({"/", "/outbox", "/stats", "/health", "/limits", "/behaviour", "/sms", "/push"})
 MAX_LIMIT_DIGITS = 9
+_PATHS = frozenset({"/", "/outbox", "/stats", "/health", "/limits", "/behaviour", "/sms", "/push"})
 _SENDS = {"/sms": "sms", "/push": "push"}
 _JSON = "application/json"
+_PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'"
 
 _ERRORS: dict[str, tuple[int, str, str, str]] = {
     "failed": (503, "unavailable", "The gateway cannot take this message now.", "provider"),
@@ -46,34 +42,38 @@ class HttpServer:
         self._gateway = gateway
         self._authorization = f"Bearer {token}" if token else ""
         self._ids = 0
+        self._open: set[HttpConnection] = set()
+        self._server: asyncio.Server | None = None
 
-    async def listen(self, host: str, port: int) -> tuple[web.ServerRunner, int]:
-        """Bind, and return the runner with the port that was bound (asked with 0: a free one)."""
-        # A caller that gives up must free its handler: a hanging one would live for a day.
-        server = web.Server(self.handle, access_log=None, handler_cancellation=True, keepalive_timeout=75.0)
-        runner = web.ServerRunner(server, shutdown_timeout=0.5)
-        await runner.setup()
-        site = web.TCPSite(runner, host, port, backlog=2048)
-        await site.start()
-        return runner, int(runner.addresses[0][1])
+    async def listen(self, host: str, port: int) -> int:
+        """Bind, and return the port that was bound (asked with 0: a free one)."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: HttpConnection(self.handle, self._open), host, port, backlog=2048
+        )
+        return int(self._server.sockets[0].getsockname()[1])
 
-    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+    def close(self) -> None:
+        """Stop listening and close every connection."""
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._open):
+            connection.abort()
+
+    def handle(self, request: Request) -> Reply:
         """Answer one request."""
         if request.method == "POST":
-            channel = _SENDS.get(request.raw_path)
+            channel = _SENDS.get(request.target)
             if channel is not None:
-                return await self._send(request, channel)
-        return await self._other(request)
+                return self._send(request, channel)
+        return self._other(request)
 
-    async def _send(self, request: web.BaseRequest, channel: str) -> web.StreamResponse:
-        if self._authorization and request.headers.get("Authorization") != self._authorization:
+    def _send(self, request: Request, channel: str) -> Reply:
+        if self._authorization and request.header(b"authorization") != self._authorization:
             self._gateway.refuse(channel, "unauthorized")
             return _error(401, "unauthorized", "The bearer token is missing or wrong.")
-        if (request.content_length or 0) > MAX_BODY_BYTES:
-            self._gateway.refuse(channel, "too large")
-            return _error(413, "too_large", "The message is too large.")
         try:
-            message = orjson.loads(await request.read())
+            message = orjson.loads(request.body)
             recipient, body = message["to"], message["body"]
             reference, title = message.get("reference") or "", message.get("title") or ""
         except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
@@ -82,74 +82,67 @@ class HttpServer:
         if not all(isinstance(text, str) for text in (recipient, body, reference, title)):
             self._gateway.refuse(channel, "invalid")
             return _error(400, "invalid", "`to`, `body`, `title` and `reference` must be strings.")
-        verdict = self._gateway.take(channel, recipient, reference, title, body)
-        if verdict.delay_seconds:
-            await asyncio.sleep(min(verdict.delay_seconds, NEVER_SECONDS))
-        return self._answer(request, verdict)
+        return self._reply(self._gateway.take(channel, recipient, reference, title, body))
 
-    def _answer(self, request: web.BaseRequest, verdict: Verdict) -> web.StreamResponse:
+    def _reply(self, verdict: Verdict) -> Reply:
+        delay = verdict.delay_seconds
         if verdict.outcome == "accepted":
             self._ids += 1
-            return web.Response(
-                status=202, body=b'{"id":"sb-%d","status":"accepted"}' % self._ids, content_type=_JSON
-            )
-        if verdict.outcome == "dropped" or isinf(verdict.delay_seconds):
-            if request.transport is not None:
-                request.transport.abort()
-            raise asyncio.CancelledError
-        headers = {"Retry-After": str(verdict.retry_after_seconds)} if verdict.retry_after_seconds else None
-        status = _ERRORS[verdict.outcome][0]
-        return web.Response(
-            status=status, body=_ERROR_BODIES[verdict.outcome], content_type=_JSON, headers=headers
-        )
+            return Reply(202, b'{"id":"sb-%d","status":"accepted"}' % self._ids, delay_seconds=delay)
+        if verdict.outcome in {"dropped", "hanging"}:
+            return Reply(202, delay_seconds=delay, drops=True)
+        wait = verdict.retry_after_seconds
+        headers = (("Retry-After", str(wait)),) if wait else ()
+        body = _ERROR_BODIES[verdict.outcome]
+        return Reply(_ERRORS[verdict.outcome][0], body, headers=headers, delay_seconds=delay)
 
-    async def _other(self, request: web.BaseRequest) -> web.StreamResponse:
-        method, path = request.method, request.path
-        match method, path:
+    def _other(self, request: Request) -> Reply:
+        path = urlsplit(request.target).path
+        match request.method, path:
             case "GET" | "HEAD", "/outbox":
-                answer = self._outbox(request)
+                reply = self._outbox(request)
             case "DELETE", "/outbox":
                 self._gateway.clear()
-                answer = web.Response(status=204)
+                reply = Reply(204)
             case "GET", "/stats":
-                answer = _json(self._gateway.records.stats())
+                reply = _json(self._gateway.records.stats())
             case "GET", "/health":
-                answer = _json({"status": "ok"})
+                reply = _json({"status": "ok"})
             case "PUT", "/limits":
-                answer = await self._put(request, self._gateway.set_limits)
+                reply = self._put(request, self._gateway.set_limits)
             case "PUT", "/behaviour":
-                answer = await self._put(request, self._gateway.set_behaviours)
+                reply = self._put(request, self._gateway.set_behaviours)
             case "GET", "/":
-                answer = web.Response(status=302, headers={"Location": "/outbox"})
+                reply = Reply(302, headers=(("Location", "/outbox"),))
             case _ if path in _PATHS:
-                answer = _error(405, "method_not_allowed", "This address does not take that method.")
+                reply = _error(405, "method_not_allowed", "This address does not take that method.")
             case _:
-                answer = _error(404, "not_found", "There is nothing here. The outbox is at /outbox.")
-        return answer
+                reply = _error(404, "not_found", "There is nothing here. The outbox is at /outbox.")
+        return reply
 
-    def _outbox(self, request: web.BaseRequest) -> web.Response:
-        query = request.query
+    def _outbox(self, request: Request) -> Reply:
+        query = {name: values[0] for name, values in parse_qs(urlsplit(request.target).query).items()}
         try:
             wanted = _filter(query)
         except ValueError as error:
             return _error(400, "invalid", str(error))
-        calls = self._gateway.records.newest(wanted)
-        if query.get("format") == "json" or _JSON in request.headers.get("Accept", ""):
+        calls = list(self._gateway.records.newest(wanted))
+        if query.get("format") == "json" or _JSON in request.header(b"accept"):
             return _json([call.as_json() for call in calls])
-        page = outbox_page(list(calls), wanted, self._gateway.records.stats())
-        policy = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'"
-        return web.Response(text=page, content_type="text/html", headers={"Content-Security-Policy": policy})
+        page = outbox_page(calls, wanted, self._gateway.records.stats())
+        policy = (("Content-Security-Policy", _PAGE_POLICY),)
+        return Reply(200, page.encode("utf-8", "replace"), "text/html; charset=utf-8", policy)
 
-    async def _put(self, request: web.BaseRequest, setter: Callable[[dict[str, Any]], None]) -> web.Response:
+    def _put(self, request: Request, setter: Callable[[dict[str, Any]], None]) -> Reply:
         try:
-            wanted = orjson.loads(await request.read())
+            wanted = orjson.loads(request.body)
             setter(wanted if isinstance(wanted, dict) else {"": wanted})
         except ValueError as error:
             return _error(400, "invalid", str(error))
         return _json({"limits": self._gateway.limits, "behaviour": self._gateway.behaviours})
 
 
-def _filter(query: Mapping[str, str]) -> Filter:
+def _filter(query: dict[str, str]) -> Filter:
     """Read the filter of an outbox query; raise ValueError for a limit that is no number."""
     text = query.get("limit", "100")
     if not (text.isascii() and text.isdigit() and len(text) <= MAX_LIMIT_DIGITS):
@@ -162,10 +155,9 @@ def _filter(query: Mapping[str, str]) -> Filter:
     )
 
 
-def _json(value: object) -> web.Response:
-    return web.Response(body=orjson.dumps(value), content_type=_JSON)
+def _json(value: object) -> Reply:
+    return Reply(200, orjson.dumps(value))
 
 
-def _error(status: int, code: str, message: str) -> web.Response:
-    body = orjson.dumps({"error": {"code": code, "message": message, "scope": "message"}})
-    return web.Response(status=status, body=body, content_type=_JSON)
+def _error(status: int, code: str, message: str) -> Reply:
+    return Reply(status, orjson.dumps({"error": {"code": code, "message": message, "scope": "message"}}))

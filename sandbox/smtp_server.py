@@ -66,12 +66,14 @@ def read_message(raw: bytes) -> tuple[str, str, str]:
         for part in reversed(list(parsed.walk()))
         if part.get_content_maintype() == "text"
     }
-    part = texts.get("plain") or texts.get("html")
-    return (
-        reference,
-        _decoded(str(parsed.get("Subject", ""))),
-        _text(part).replace("\r\n", "\n").removesuffix("\n"),
-    )
+    text = _text(texts.get("plain") or texts.get("html")).replace("\r\n", "\n").removesuffix("\n")
+    subject = _decoded(str(parsed.get("Subject", "")))
+    return _printable(reference), _printable(subject), _printable(text)
+
+
+def _printable(text: str) -> str:
+    """Return the text without the surrogates that stand for undecodable bytes: JSON could not carry them."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _decoded(header: str) -> str:
