@@ -1,7 +1,7 @@
 """One topic's loop: Kafka → one Celery list → commit.
 
 Invariants: an offset is committed after its ids are in the list; a failed push is never passed, it is tried until
-it succeeds or the partition goes to another; polling goes on meanwhile, so the membership is kept; what was revoked
+it succeeds or the partition goes to another; polling goes on meanwhile and keeps the membership; what was revoked
 is neither committed nor pushed any more; while the list is long, the topic is paused and Kafka holds the excess.
 Only what cannot be understood is set aside, and a run of nothing else stops the topic: then we are at fault.
 """
