@@ -166,6 +166,21 @@ def test_run_json_of_a_killed_stack_is_gone_before_the_next_is_ready(tmp_path: P
     folder.release()
 
 
+def test_run_json_of_a_killed_stack_is_removed_at_once(tmp_path: Path) -> None:
+    """A script that starts the next stack right after kill -9 must not read the file of the one before."""
+    program = (
+        "import pathlib, time; from embedded.folder import DataFolder;"
+        f"folder = DataFolder(pathlib.Path({str(tmp_path)!r})).hold();"
+        "folder.publish({}); print('up', flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline()
+        assert (tmp_path / "run.json").exists()
+        holder.kill()
+    eventually(lambda: not (tmp_path / "run.json").exists())
+
+
 def test_a_full_log_is_put_aside_while_its_writer_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stack that runs for weeks does not fill the disk with logs."""
     monkeypatch.setattr("embedded.folder._LOG_BYTES", 10)
