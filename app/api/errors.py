@@ -14,10 +14,9 @@ from http import HTTPStatus
 
 import orjson
 from flask import Flask, Response, g, request
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
-from app.db.requests import DatabaseBusyError
+from app.db.requests import DatabaseBusyError, DatabaseDownError
 from app.observability.logging import get_logger
 from app.services.refusal import NotFound, Problem, Refused
 
@@ -92,7 +91,7 @@ def register(app: Flask) -> None:
     app.register_error_handler(ApiError, _api_error)
     app.register_error_handler(Refused, _refused)
     app.register_error_handler(DatabaseBusyError, _busy)
-    app.register_error_handler(DBAPIError, _database)
+    app.register_error_handler(DatabaseDownError, _down)
     app.register_error_handler(HTTPException, _http)
     app.register_error_handler(Exception, _unexpected)
 
@@ -116,10 +115,8 @@ def _busy(_error: DatabaseBusyError) -> Response:
     )
 
 
-def _database(error: DBAPIError) -> Response:
-    if not isinstance(error, OperationalError | InterfaceError) and not error.connection_invalidated:
-        return _unexpected(error)
-    _log.warning("database_unavailable", trace_id=trace_id(), error=type(error.orig).__name__)
+def _down(error: DatabaseDownError) -> Response:
+    _log.warning("database_unavailable", trace_id=trace_id(), error=type(error.__cause__).__name__)
     return answer(
         HTTPStatus.SERVICE_UNAVAILABLE,
         "INFRA_DATABASE_UNAVAILABLE",

@@ -9,13 +9,12 @@ A look-up by notification id names the range of ids minted in the same milliseco
 each table.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy.engine import Connection, CursorResult, Row
-
+from app.db.requests import Cursor
 from app.domain.ids import siblings
 
 _AS_TENANT = "SET LOCAL ROLE arauto_api; SELECT set_config('arauto.tenant', %(tenant_id)s, true); "
@@ -25,34 +24,35 @@ _AS_TENANT = "SET LOCAL ROLE arauto_api; SELECT set_config('arauto.tenant', %(te
 # database's. The answer depends on them (an in-app delivery that is due now is delivered by being stored), so the
 # caller passes both answers and the statement keeps the right one.
 ACCEPT = """
-WITH claimed AS (
+WITH given AS (
+    SELECT %(tenant_id)s AS tenant_id, %(id)s::uuid AS id, %(user_id)s AS user_id,
+           %(priority)s::smallint AS priority, %(scheduled_at)s::timestamptz AS scheduled_at,
+           %(created_at)s::timestamptz AS created_at,
+           greatest(%(scheduled_at)s::timestamptz, now()) AS due_at,
+           greatest(%(scheduled_at)s::timestamptz, now()) + make_interval(secs => %(expires_in)s) AS expires_at
+), claimed AS (
     INSERT INTO idempotency_key (tenant_id, route, key, fingerprint, notification_id, answer)
-    SELECT %(tenant_id)s, %(route)s, %(key)s, %(fingerprint)s, %(id)s::uuid,
-           CASE WHEN %(scheduled_at)s::timestamptz > now() THEN %(answer_later)s ELSE %(answer)s END
+    SELECT tenant_id, %(route)s, %(key)s, %(fingerprint)s, id,
+           CASE WHEN due_at > now() THEN %(answer_later)s ELSE %(answer)s END
+    FROM given
     ON CONFLICT DO NOTHING
     RETURNING answer
-), due AS MATERIALIZED (
-    SELECT answer, greatest(%(scheduled_at)s::timestamptz, now()) AS at,
-           greatest(%(scheduled_at)s::timestamptz, now()) + make_interval(secs => %(expires_in)s) AS expires_at
-    FROM claimed
 ), stored AS (
     INSERT INTO notification (id, tenant_id, user_id, category, priority, payload, title, body, recipients,
                               metadata, delivery_count, scheduled_at, expires_at, created_at)
-    SELECT %(id)s::uuid, %(tenant_id)s, %(user_id)s, %(category)s, %(priority)s, %(payload)s::jsonb, %(title)s,
-           %(body)s, %(recipients)s::jsonb, %(metadata)s::jsonb, %(delivery_count)s, %(scheduled_at)s::timestamptz,
-           due.expires_at, %(created_at)s::timestamptz
-    FROM due
+    SELECT id, tenant_id, user_id, %(category)s, priority, %(payload)s::jsonb, %(title)s, %(body)s,
+           %(recipients)s::jsonb, %(metadata)s::jsonb, %(delivery_count)s, scheduled_at, expires_at, created_at
+    FROM given, claimed
 ), made AS (
     INSERT INTO delivery (id, notification_id, tenant_id, user_id, channel, priority, status, attempts_allowed,
                           next_attempt_at, relay_at, delivered_at, expires_at, created_at)
-    SELECT d.id, %(id)s::uuid, %(tenant_id)s, %(user_id)s, d.channel, %(priority)s,
-           CASE WHEN d.channel = 'IN_APP' AND due.at <= now() THEN 'DELIVERED' ELSE 'PENDING' END,
-           %(attempts_allowed)s, due.at, due.at,
-           CASE WHEN d.channel = 'IN_APP' AND due.at <= now() THEN now() END,
-           due.expires_at, %(created_at)s::timestamptz
-    FROM due, unnest(%(delivery_ids)s::uuid[], %(channels)s::text[]) AS d (id, channel)
+    SELECT d.id, g.id, g.tenant_id, g.user_id, d.channel, g.priority,
+           CASE WHEN d.channel = 'IN_APP' AND g.due_at <= now() THEN 'DELIVERED' ELSE 'PENDING' END,
+           %(attempts_allowed)s, g.due_at, g.due_at,
+           CASE WHEN d.channel = 'IN_APP' AND g.due_at <= now() THEN now() END, g.expires_at, g.created_at
+    FROM given g, claimed, unnest(%(delivery_ids)s::uuid[], %(channels)s::text[]) AS d (id, channel)
 )
-SELECT answer, at <= now() AS is_due FROM due
+SELECT claimed.answer, given.due_at <= now() AS is_due FROM claimed, given
 """
 
 FIND_KEY = """
@@ -156,39 +156,56 @@ class Kept:
     answer: str
 
 
-def accept(connection: Connection, row: Mapping[str, Any]) -> Stored | None:
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One delivery as a request to cancel found it; `id` is None for a notification without any."""
+
+    id: str | None
+    channel: str
+    status: str
+    is_cancelled: bool
+
+
+def accept(cursor: Cursor, row: Mapping[str, Any]) -> Stored | None:
     """Store one notification, its deliveries and its key; None when the key is taken, and nothing was stored."""
-    stored = _run(connection, ACCEPT, row).first()
-    return None if stored is None else Stored(stored.answer, stored.is_due)
+    _run(cursor, ACCEPT, row)
+    stored = cursor.fetchone()
+    return None if stored is None else Stored(*stored)
 
 
-def accept_many(connection: Connection, tenant_id: str, rows: str, attempts_allowed: int) -> list[int]:
+def accept_many(cursor: Cursor, tenant_id: str, rows: str, attempts_allowed: int) -> list[int]:
     """Store many notifications of one tenant set-wise; return the priorities that have something due now.
 
     `rows` is a JSON array of objects with the columns of `ACCEPT_MANY`. The caller guards against a second call.
     """
-    values = {"tenant_id": tenant_id, "rows": rows, "attempts_allowed": attempts_allowed}
-    return list(_run(connection, ACCEPT_MANY, values).scalars())
+    _run(cursor, ACCEPT_MANY, {"tenant_id": tenant_id, "rows": rows, "attempts_allowed": attempts_allowed})
+    return [priority for (priority,) in cursor]
 
 
-def find_key(connection: Connection, tenant_id: str, route: str, key: str) -> Kept | None:
+def find_key(cursor: Cursor, tenant_id: str, route: str, key: str) -> Kept | None:
     """Return what was stored under an idempotency key, or None."""
-    row = _run(connection, FIND_KEY, {"tenant_id": tenant_id, "route": route, "key": key}).first()
-    return None if row is None else Kept(bytes(row.fingerprint), row.answer)
+    _run(cursor, FIND_KEY, {"tenant_id": tenant_id, "route": route, "key": key})
+    row = cursor.fetchone()
+    return None if row is None else Kept(bytes(row[0]), row[1])
 
 
-def read(connection: Connection, tenant_id: str, identifier: UUID) -> Row[Any] | None:
-    """Return a notification with `deliveries` and `attempts` as lists of objects, or None for no such id."""
-    return _run(connection, READ, _look_up(tenant_id, identifier)).first()
+def read(cursor: Cursor, tenant_id: str, identifier: UUID) -> dict[str, Any] | None:
+    """Return a notification by column name, with `deliveries` and `attempts` as lists of objects, or None."""
+    _run(cursor, READ, _look_up(tenant_id, identifier))
+    row = cursor.fetchone()
+    return (
+        None if row is None else dict(zip((column.name for column in cursor.description or ()), row, strict=True))
+    )
 
 
-def cancel(connection: Connection, tenant_id: str, identifier: UUID) -> Sequence[Row[Any]]:
+def cancel(cursor: Cursor, tenant_id: str, identifier: UUID) -> list[Found]:
     """Cancel what has not begun and ask for the rest; no row for no such id, one without an id for no delivery."""
-    return _run(connection, CANCEL, _look_up(tenant_id, identifier)).all()
+    _run(cursor, CANCEL, _look_up(tenant_id, identifier))
+    return [Found(*row) for row in cursor]
 
 
-def _run(connection: Connection, statement: str, values: Mapping[str, Any]) -> CursorResult[Any]:
-    return connection.exec_driver_sql(_AS_TENANT + statement, values)
+def _run(cursor: Cursor, statement: str, values: Mapping[str, Any]) -> None:
+    cursor.execute(_AS_TENANT + statement, values)
 
 
 def _look_up(tenant_id: str, identifier: UUID) -> dict[str, str]:

@@ -5,6 +5,9 @@ a statement has a time-out at the server; a connection whose answer is overdue i
 stopped, or the network swallows its packets) has its socket shut down, which ends the wait of the thread that
 holds it; and once a request has waited for a connection in vain, those that follow do not wait, so threads stay
 free for the requests that need no database.
+
+Work gets the driver's own cursor: SQLAlchemy's pool is used, its connection and result objects are not, because
+they cost a request as much as the rest of the service does.
 """
 
 import contextlib
@@ -12,22 +15,33 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, TypeAlias, TypeVar, cast
 
-from sqlalchemy.engine import Connection, Engine
+import psycopg2
+import psycopg2.extensions
+from sqlalchemy.engine import Engine
+from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
-from sqlalchemy.pool import QueuePool
+from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 
 Result = TypeVar("Result")
+Cursor: TypeAlias = psycopg2.extensions.cursor
+DriverConnection: TypeAlias = psycopg2.extensions.connection
 
 _SHED_SECONDS = 1.0
 _LOOK_EVERY_SECONDS = 0.5
+_NOT_OURS = ("08", "25", "40", "53", "55", "57", "58")
+"""SQLSTATE classes of a database that cannot serve now: cut off, read-only, contended, full, going down."""
 
 
 class DatabaseBusyError(Exception):
     """No connection was free in time; nothing was done."""
+
+
+class DatabaseDownError(Exception):
+    """The database cannot be reached, or did not answer in time; whether the work was done is not known."""
 
 
 class RequestPool:
@@ -37,70 +51,82 @@ class RequestPool:
         self._engine = engine
         self._overdue_seconds = overdue_seconds
         self._shed_until = 0.0
-        self._busy: dict[Connection, float] = {}
-        self._watching = threading.Event()
+        self._busy: dict[PoolProxiedConnection, float] = {}
         self._lock = threading.Lock()
+        self._watcher: threading.Thread | None = None
 
-    def once(self, work: Callable[[Connection], Result]) -> Result:
-        """Run `work` with a connection; raise DatabaseBusyError, or what the driver raises."""
-        with self._lent() as connection:
-            return work(connection)
+    def once(self, work: Callable[[Cursor], Result]) -> Result:
+        """Run `work` with a cursor; raise DatabaseBusyError, DatabaseDownError or what else the driver raises."""
+        result, is_dead = self._attempt(work)
+        if is_dead is not None:
+            raise DatabaseDownError from is_dead
+        return cast("Result", result)
 
-    def run(self, work: Callable[[Connection], Result]) -> Result:
+    def run(self, work: Callable[[Cursor], Result]) -> Result:
         """Run `work`, and once more if its connection turned out to be dead.
 
         After a restart of the server every pooled connection is. `work` must be harmless when repeated, even if
         its first run did commit.
         """
-        try:
-            return self.once(work)
-        except DBAPIError as error:
-            if not error.connection_invalidated:
-                raise
-        return self.once(work)
+        result, is_dead = self._attempt(work)
+        return cast("Result", result) if is_dead is None else self.once(work)
 
-    @contextlib.contextmanager
-    def _lent(self) -> Iterator[Connection]:
-        connection = self._checked_out()
-        self._busy[connection] = time.monotonic() + self._overdue_seconds
-        if not self._watching.is_set():
+    def _attempt(self, work: Callable[[Cursor], Result]) -> tuple[Result | None, psycopg2.Error | None]:
+        """Return the result, or the error that the connection died of."""
+        lent = self._checked_out()
+        self._busy[lent] = time.monotonic() + self._overdue_seconds
+        if self._watcher is None:
             self._watch()
         try:
-            yield connection
+            with cast("DriverConnection", lent).cursor() as cursor:
+                return work(cursor), None
+        except psycopg2.Error as error:
+            if cast("DriverConnection", lent.dbapi_connection).closed:
+                self._forget(lent, error)
+                return None, error
+            if (error.pgcode or "").startswith(_NOT_OURS):
+                raise DatabaseDownError from error
+            raise
         finally:
-            del self._busy[connection]
-            connection.close()
+            del self._busy[lent]
+            lent.close()
 
-    def _checked_out(self) -> Connection:
+    def _checked_out(self) -> PoolProxiedConnection:
         pool = self._engine.pool
         assert isinstance(pool, QueuePool)
         if time.monotonic() < self._shed_until and pool.checkedout() >= pool.size():
             raise DatabaseBusyError
         try:
-            return self._engine.connect()
+            return self._engine.raw_connection()
         except PoolTimeoutError as error:
             self._shed_until = time.monotonic() + _SHED_SECONDS
             raise DatabaseBusyError from error
+        except DBAPIError as error:
+            raise DatabaseDownError from error
+
+    def _forget(self, lent: PoolProxiedConnection, error: psycopg2.Error) -> None:
+        """Drop a dead connection and all that lie in the pool: they were made before it died."""
+        lent.invalidate(error)
+        self._engine.dispose()
 
     def _watch(self) -> None:
         with self._lock:
-            if not self._watching.is_set():
-                self._watching.set()
-                threading.Thread(target=self._look, name="overdue-connections", daemon=True).start()
+            if self._watcher is None:
+                self._watcher = threading.Thread(target=self._look, name="overdue-connections", daemon=True)
+                self._watcher.start()
 
     def _look(self) -> None:
         pause = threading.Event()
         while True:
             pause.wait(_LOOK_EVERY_SECONDS)
             now = time.monotonic()
-            for connection, deadline in list(self._busy.items()):
+            for lent, deadline in list(self._busy.items()):
                 if now > deadline:
-                    _hang_up(connection)
+                    _hang_up(lent.dbapi_connection)
 
 
-def _hang_up(connection: Connection) -> None:
-    """Shut the connection's socket down, so that the thread which waits for its answer gets an error."""
-    with contextlib.suppress(Exception):  # it may be closed or given back at this very moment: then nothing waits
-        descriptor = os.dup(connection.connection.dbapi_connection.fileno())  # type: ignore[union-attr]
-        with socket.socket(fileno=descriptor) as line:
-            line.shutdown(socket.SHUT_RDWR)
+def _hang_up(connection: DBAPIConnection | None) -> None:
+    """Shut a connection's socket down, so that the thread which waits for its answer gets an error."""
+    # It may be closed or given back at this very moment: then nothing waits for it any more.
+    with contextlib.suppress(Exception), socket.socket(fileno=os.dup(cast("Any", connection).fileno())) as line:
+        line.shutdown(socket.SHUT_RDWR)

@@ -11,10 +11,9 @@ from typing import Any
 from uuid import UUID
 
 import orjson
-from sqlalchemy.engine import Connection
 
 from app.db import notifications
-from app.db.requests import RequestPool
+from app.db.requests import Cursor, RequestPool
 from app.domain.ids import mint, minted_at
 from app.domain.kinds import Channel, Priority
 from app.domain.states import DeliveryState
@@ -79,8 +78,8 @@ class Accept:
         lost before the answer is tried again on another: the key makes that safe, even if the first did commit.
         """
         recipients = self._check(submission)
-        row = _row(tenant_id, submission, recipients, key) | {"attempts_allowed": self._attempts_allowed}
-        stored, kept = self._pool.run(lambda connection: _store_or_find(connection, row))
+        row = _row(tenant_id, submission, recipients, key, self._attempts_allowed)
+        stored, kept = self._pool.run(lambda cursor: _store_or_find(cursor, row))
         if stored is not None:
             _count(submission)
             if stored.is_due:
@@ -102,7 +101,7 @@ class Accept:
         rows = [_bulk_row(submission, self._check(submission)) for submission in submissions]
         text = orjson.dumps(rows).decode()
         due = self._pool.once(
-            lambda connection: notifications.accept_many(connection, tenant_id, text, self._attempts_allowed)
+            lambda cursor: notifications.accept_many(cursor, tenant_id, text, self._attempts_allowed)
         )
         for submission in submissions:
             _count(submission)
@@ -132,14 +131,14 @@ class Accept:
 
 
 def _store_or_find(
-    connection: Connection, row: Mapping[str, Any]
+    cursor: Cursor, row: Mapping[str, Any]
 ) -> tuple[notifications.Stored | None, notifications.Kept | None]:
     """Return what was stored now, or what its key already stood for; again if the key was pruned in between."""
     for _ in range(_TRIES):
-        stored = notifications.accept(connection, row)
+        stored = notifications.accept(cursor, row)
         if stored is not None:
             return stored, None
-        kept = notifications.find_key(connection, row["tenant_id"], row["route"], row["key"])
+        kept = notifications.find_key(cursor, row["tenant_id"], row["route"], row["key"])
         if kept is not None:
             return None, kept
     return None, None
@@ -175,7 +174,7 @@ def _identities(channels: Sequence[Channel]) -> tuple[UUID, list[str]]:
 
 
 def _row(
-    tenant_id: str, submission: Submission, recipients: dict[str, str], key: IdempotencyKey
+    tenant_id: str, submission: Submission, recipients: dict[str, str], key: IdempotencyKey, attempts_allowed: int
 ) -> dict[str, Any]:
     identifier, delivery_ids = _identities(submission.channels)
     created_at = instant(minted_at(identifier))
@@ -203,8 +202,9 @@ def _row(
         "scheduled_at": submission.scheduled_at,
         "expires_in": submission.expires_in,
         "created_at": created_at,
-        "delivery_ids": delivery_ids,
-        "channels": [channel.value for channel in submission.channels],
+        "delivery_ids": f"{{{','.join(delivery_ids)}}}",
+        "channels": f"{{{','.join(submission.channels)}}}",
+        "attempts_allowed": attempts_allowed,
     }
 
 

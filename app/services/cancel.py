@@ -6,10 +6,7 @@ the worker honours it if the call turns out not to have been accepted.
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 from uuid import UUID
-
-from sqlalchemy.engine import Row
 
 from app.db import notifications
 from app.db.requests import RequestPool
@@ -54,18 +51,18 @@ class Cancel:
 
     def __call__(self, tenant_id: str, identifier: UUID) -> Cancelled:
         """Cancel a tenant's notification; raise NotFound."""
-        rows = self._pool.run(lambda connection: notifications.cancel(connection, tenant_id, identifier))
+        rows = self._pool.run(lambda cursor: notifications.cancel(cursor, tenant_id, identifier))
         if not rows:
             raise NotFound("DOMAIN_NOTIFICATION_NOT_FOUND", "There is no such notification.")
-        deliveries = tuple(_outcome(row) for row in rows if row.id is not None)
+        deliveries = tuple(_outcome(row.id, row) for row in rows if row.id is not None)
         metrics.CANCELLED.inc(sum(row.is_cancelled for row in rows))
         return Cancelled(str(identifier), summarise([each.status for each in deliveries]), deliveries)
 
 
-def _outcome(row: Row[Any]) -> CancelledDelivery:
+def _outcome(identifier: str, row: notifications.Found) -> CancelledDelivery:
     status = DeliveryState.CANCELLED if row.is_cancelled else DeliveryState(row.status)
     if status is DeliveryState.CANCELLED:
         result = CancelResult.CANCELLED
     else:
         result = CancelResult.BEING_SENT if status in OPEN else CancelResult.ENDED
-    return CancelledDelivery(row.id, row.channel, status, result)
+    return CancelledDelivery(identifier, row.channel, status, result)

@@ -5,8 +5,6 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy.engine import Row
-
 from app.db import notifications
 from app.db.requests import RequestPool
 from app.domain.kinds import Channel, Priority
@@ -31,16 +29,16 @@ class ReadNotification:
 
     def __call__(self, tenant_id: str, identifier: UUID) -> dict[str, Any]:
         """Return a tenant's notification as the API shows it; raise NotFound."""
-        row = self._pool.run(lambda connection: notifications.read(connection, tenant_id, identifier))
+        row = self._pool.run(lambda cursor: notifications.read(cursor, tenant_id, identifier))
         if row is None:
             raise NotFound("DOMAIN_NOTIFICATION_NOT_FOUND", "There is no such notification.")
         attempts: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
-        for attempt in row.attempts:
+        for attempt in row["attempts"]:
             attempt["started_at"] = _reformat(attempt["started_at"])
             attempts[attempt.pop("delivery_id")].append(attempt)
-        priority = Priority(row.priority)
+        priority = Priority(row["priority"])
         return _notification(row, priority) | {
-            "deliveries": [self._delivery(each, priority, attempts[each["id"]]) for each in row.deliveries]
+            "deliveries": [self._delivery(each, priority, attempts[each["id"]]) for each in row["deliveries"]]
         }
 
     def _delivery(self, row: dict[str, Any], priority: Priority, attempts: list[dict[str, Any]]) -> dict[str, Any]:
@@ -68,20 +66,20 @@ class ReadNotification:
         }
 
 
-def _notification(row: Row[Any], priority: Priority) -> dict[str, Any]:
+def _notification(row: dict[str, Any], priority: Priority) -> dict[str, Any]:
     return {
-        "id": row.id,
-        "status": summarise([DeliveryState(each["status"]) for each in row.deliveries]),
-        "created_at": instant(row.created_at),
-        "user_id": row.user_id,
-        "category": row.category,
+        "id": row["id"],
+        "status": summarise([DeliveryState(each["status"]) for each in row["deliveries"]]),
+        "created_at": instant(row["created_at"]),
+        "user_id": row["user_id"],
+        "category": row["category"],
         "priority": priority.name,
-        "content": {"title": row.title, "body": row.body},
-        "recipients": row.recipients,
-        "metadata": row.metadata,
-        "scheduled_at": instant(row.scheduled_at) if row.scheduled_at else None,
-        "expires_at": instant(row.expires_at) if row.expires_at else None,
-        "suppressed": row.suppressed,
+        "content": {"title": row["title"], "body": row["body"]},
+        "recipients": row["recipients"],
+        "metadata": row["metadata"],
+        "scheduled_at": instant(row["scheduled_at"]) if row["scheduled_at"] else None,
+        "expires_at": instant(row["expires_at"]) if row["expires_at"] else None,
+        "suppressed": row["suppressed"],
     }
 
 

@@ -8,6 +8,7 @@ provider to say, and new ranges appear faster than any list of them.
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from typing import NamedTuple
 
 import phonenumbers
 from email_validator import EmailNotValidError, validate_email
@@ -15,6 +16,7 @@ from email_validator import EmailNotValidError, validate_email
 from app.domain.kinds import Channel
 
 _REMEMBERED = 16_384
+_E164 = re.compile(r"\+[1-9][0-9]{6,14}")
 _PLAIN_LOCAL = re.compile(r"[A-Za-z0-9_+-]+(?:\.[A-Za-z0-9_+-]+)*")
 _LOCAL_LIMIT = 64
 _ADDRESS_LIMIT = 254
@@ -25,9 +27,43 @@ class InvalidRecipientError(ValueError):
     """The text is no address of its channel; the message says why and never repeats the address."""
 
 
-@lru_cache(maxsize=_REMEMBERED)
 def phone_number(text: str) -> str:
-    """Return the number as E.164, with a national trunk zero dropped; raise InvalidRecipientError."""
+    """Return the number as E.164, with a national trunk zero dropped; raise InvalidRecipientError.
+
+    The library takes 50 µs a number, and most are E.164 already. Those whose country allows their length and whose
+    digits cannot begin with a prefix that the library would drop come back as they are.
+    """
+    if _E164.fullmatch(text):
+        for end in (2, 3, 4):
+            if (country := _country(text[1:end])) is not None:
+                if country.takes(text[end:]):
+                    return text
+                break
+    return _parsed(text)
+
+
+class _Country(NamedTuple):
+    """What the library knows of a calling code: national lengths, and what it drops from the front."""
+
+    lengths: frozenset[int]
+    prefix: re.Pattern[str]
+
+    def takes(self, national: str) -> bool:
+        return len(national) in self.lengths and not self.prefix.match(national)
+
+
+@lru_cache(maxsize=1024)
+def _country(code: str) -> _Country | None:
+    region = phonenumbers.region_code_for_country_code(int(code))
+    metadata = phonenumbers.PhoneMetadata.metadata_for_region_or_calling_code(int(code), region)
+    if metadata is None or metadata.general_desc is None:
+        return None
+    prefix = "|".join(filter(None, ("0", metadata.national_prefix, metadata.national_prefix_for_parsing)))
+    return _Country(frozenset(metadata.general_desc.possible_length), re.compile(prefix))
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _parsed(text: str) -> str:
     if not text.startswith("+"):
         raise InvalidRecipientError("a phone number starts with + and its country code")
     try:
