@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from celery import Celery
 from redis import RedisError
 
-from app.celery_app import celery
+from app.celery_app import make_celery
 from app.db.session import make_engine
 from app.domain.kinds import Channel
 from app.kafka.survey import topic_lag, topic_shapes
@@ -102,7 +103,13 @@ def _probes(settings: Settings, *, engine_probe: DatabaseProbe, status: Status) 
         partial(check_broker, settings.celery_broker_url), partial(check_limits, settings.redis_url)
     )
     kafka = pipeline.KafkaProbe(partial(_shapes, settings), settings.kafka_replication, settings.kafka_min_insync)
-    workers = pipeline.WorkersProbe(_queues, _relay_runs, settings.relay_tick_seconds, time.sleep)
+    application = make_celery(settings.celery_broker_url, socket_timeout=_INSPECT_SECONDS + 1.0)
+    workers = pipeline.WorkersProbe(
+        partial(_queues, application),
+        partial(_relay_runs, application),
+        settings.relay_tick_seconds,
+        time.sleep,
+    )
     providers = pipeline.ProvidersProbe(provider_urls(settings), settings.environment == "production")
     flow = pipeline.FlowProbe(partial(_flow, status))
     kafka_then = "start Kafka, correct KAFKA_BOOTSTRAP_SERVERS, or do without it: TRANSPORT=direct"
@@ -132,13 +139,13 @@ def _shapes(settings: Settings) -> Mapping[str, tuple[int, int, int | None]]:
     return {topic: (shape.partitions, shape.replicas, shape.min_insync) for topic, shape in found.items()}
 
 
-def _queues() -> dict[str, set[str]]:
-    answers = celery.control.inspect(timeout=_INSPECT_SECONDS).active_queues() or {}
+def _queues(application: Celery) -> dict[str, set[str]]:
+    answers = application.control.inspect(timeout=_INSPECT_SECONDS).active_queues() or {}
     return {worker: {queue["name"] for queue in queues} for worker, queues in answers.items()}
 
 
-def _relay_runs() -> int:
-    answers = celery.control.inspect(timeout=_INSPECT_SECONDS).stats() or {}
+def _relay_runs(application: Celery) -> int:
+    answers = application.control.inspect(timeout=_INSPECT_SECONDS).stats() or {}
     return sum(stats.get("total", {}).get(TASK_RELAY, 0) for stats in answers.values())
 
 
