@@ -88,7 +88,7 @@ def statuses(engine: Engine, ids: list[str]) -> dict[str, int]:
         found = connection.exec_driver_sql(
             "SELECT status, count(*) FROM delivery WHERE id = ANY(%(ids)s::uuid[]) GROUP BY 1", {"ids": ids}
         )
-        return dict(found.tuples().all())
+        return {row[0]: row[1] for row in found}
 
 
 def attempts(engine: Engine, id_: str) -> list[dict[str, Any]]:

@@ -56,7 +56,15 @@ def test_every_outcome_lands_in_its_state_with_one_attempt(engine, writes):
         outcome(ids[5], "unknown", code="timeout", detail="no answer", delay_seconds=60.0),
         outcome(ids[6], "throttled", code="429", detail="slow", delay_seconds=1.0, extra=1),
     )
-    assert [statuses[id_] for id_ in ids] == ["SENT", "DELIVERED", "PENDING", "FAILED", "FAILED", "UNKNOWN", "PENDING"]
+    assert [statuses[id_] for id_ in ids] == [
+        "SENT",
+        "DELIVERED",
+        "PENDING",
+        "FAILED",
+        "FAILED",
+        "UNKNOWN",
+        "PENDING",
+    ]
     found = [rows.row(engine, id_) for id_ in ids]
     assert {row["attempts"] for row in found} == {1}
     assert found[0]["provider_message_id"] == "m1"
