@@ -107,7 +107,7 @@ def no_query(allowed: Collection[str] = ()) -> None:
 
 
 def idempotency_key(route: str, body: Any) -> IdempotencyKey:
-    """Return the request's key with its scope and a digest of its body; raise ApiError 400.
+    """Return the request's key with its scope and a digest of its validated body; raise ApiError 400.
 
     The digest is over the body as it was parsed, keys sorted: white space and the order of keys do not matter, and
     neither does a later version of our own defaults.

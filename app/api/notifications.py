@@ -55,8 +55,8 @@ def accept_notification(caller: Caller) -> Response:
     """A repeated request with the same key gets the first one's answer, and `Idempotency-Replayed: true`."""
     no_query()
     body = json_body()
-    key = idempotency_key(_ROUTE, body)
-    answer = services().accept.one(caller.tenant_id, validate(NotificationRequest, body).submission(), key)
+    submission = validate(NotificationRequest, body).submission()
+    answer = services().accept.one(caller.tenant_id, submission, idempotency_key(_ROUTE, body))
     headers = _REPLAYED if answer.is_replay else None
     return Response(answer.text, HTTPStatus.ACCEPTED, headers, mimetype=JSON)
 
