@@ -121,6 +121,13 @@ class Servers:
             return self._broker.bootstrap
         return self._settings.kafka_bootstrap_servers if self.with_kafka else ""
 
+    def _known_bootstrap(self) -> str:
+        """Return the broker's address, or the one it had while the light broker is being started again."""
+        try:
+            return self.bootstrap()
+        except ServerError:
+            return self._last_bootstrap
+
     def _mark(self) -> dict[str, str]:
         return {MARK: str(self._folder.path)}
 
@@ -133,7 +140,7 @@ class Servers:
             "sandbox": f"http://127.0.0.1:{self.ports['sandbox']}",
             "database_url": self._settings.database_url if self._is_given["postgres"] else self._postgres.url,
             "redis_url": self._settings.redis_url if self._is_given["valkey"] else self._valkey.url,
-            "kafka_bootstrap": self.bootstrap(),
+            "kafka_bootstrap": self._known_bootstrap(),
             "broker": broker if self.with_kafka else "direct",
         }
 
@@ -158,10 +165,8 @@ class Servers:
             "DATABASE_URL": self._settings.database_url if self._is_given["postgres"] else self._postgres.url,
             "REDIS_URL": self._settings.redis_url if self._is_given["valkey"] else self._valkey.url,
         }
-        try:
-            about["KAFKA_BOOTSTRAP_SERVERS"] = self.bootstrap()
-        except ServerError:  # the light broker is just being started; who needs it waits for it
-            return about
+        if bootstrap := self._known_bootstrap():
+            about["KAFKA_BOOTSTRAP_SERVERS"] = bootstrap
         return about
 
     def close(self) -> None:
