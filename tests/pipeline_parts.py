@@ -55,7 +55,7 @@ def sql(engine: Engine, statement: str, **values: Any) -> list[tuple[Any, ...]]:
 def states(engine: Engine, ids: list[str]) -> dict[str, int]:
     """Return how many of `ids` are in which state."""
     found = sql(engine, "SELECT status, count(*) FROM delivery WHERE id = ANY(%(i)s::uuid[]) GROUP BY 1", i=ids)
-    return {status: count for status, count in found}
+    return {row[0]: row[1] for row in found}
 
 
 class RecordingOutlet:
@@ -102,9 +102,7 @@ def make_markers(engine: Engine, outlet: Outlet, **chosen: Any) -> Markers:
 
 
 @contextmanager
-def relay_on(
-    database_url: str, outlet: Outlet, limits: RelayLimits = LIMITS, **chosen: Any
-) -> Iterator[Relay]:
+def relay_on(database_url: str, outlet: Outlet, limits: RelayLimits = LIMITS, **chosen: Any) -> Iterator[Relay]:
     """A relay with an engine of its own, as a process of its own would have."""
     engine = make_engine(database_url, application_name="test-relay", pool_size=8, options=PLANNER_OPTIONS)
     try:

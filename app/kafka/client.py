@@ -21,6 +21,8 @@ def client_settings(settings: Settings, **own: Any) -> dict[str, Any]:
         "socket.keepalive.enable": True,
         "socket.connection.setup.timeout.ms": 5_000,
         "log.connection.close": False,
+        # A dead broker would be told many times a second; who calls says it once, with what it means.
+        "log_level": 2,
         "logger": _LOGGER,
     }
     return {**shared, **{name.replace("_", "."): value for name, value in own.items()}}

@@ -105,7 +105,11 @@ class Publisher:
             self._producer = None
 
     def _client(self) -> Producer:
-        if self._producer is None or self._owner != os.getpid() or self._is_broken:
+        if self._producer is not None and self._owner != os.getpid():
+            # Made before a fork: its threads stayed with the parent, and to end it here would wait for them.
+            _INHERITED.append(self._producer)
+            self._producer = None
+        if self._producer is None or self._is_broken:
             self._producer = Producer(self._configuration())
             self._owner = os.getpid()
             self._is_broken = False
@@ -157,6 +161,7 @@ class Publisher:
                 return None
 
 
+_INHERITED: list[Producer] = []
 _NO_REPORT = Refusal("kafka: no report in time", about_record=False)
 
 

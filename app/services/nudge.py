@@ -20,7 +20,8 @@ from app.services.task_list import relay_task
 
 _log = get_logger(__name__)
 
-THROTTLE_SECONDS = 0.02
+THROTTLE_SECONDS = 0.005
+"""A commit that falls into it after the relay has looked waits for the tick, so it is short."""
 GUARD_MILLISECONDS = 1000
 EXPIRES_SECONDS = 2.0
 PAUSE_SECONDS = 5.0

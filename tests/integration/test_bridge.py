@@ -126,7 +126,7 @@ def test_a_failed_push_is_tried_until_it_succeeds(make_settings, redis_client):
 
 
 def test_poison_is_set_aside_and_the_rest_goes_on(make_settings, redis_client):
-    """Case B11. Two unreadable records go to the dead letters with reason and origin; the good one is handed on."""
+    """Case B11. Unreadable records go to the dead letters with reason and origin; the good one is handed on."""
     settings = make_settings(database_url="")
     bad = [Record(LOW.topic, b"\xff\xfe{", partition=0), Record(LOW.topic, b'{"schema":999}', partition=0)]
     ids = publish(settings, bad + records(1, partition=0))[2:]

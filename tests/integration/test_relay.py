@@ -75,9 +75,12 @@ def test_two_relays_publish_each_row_once(engine, database_url):
 
     for outlet in outlets:
         outlet.during = first_meets_second
-    with relay_on(database_url, outlets[0]) as one, relay_on(database_url, outlets[1]) as two:
-        with in_thread(lambda: one.run(Priority.LOW)), in_thread(lambda: two.run(Priority.LOW)):
-            pass
+    with (
+        relay_on(database_url, outlets[0]) as one,
+        relay_on(database_url, outlets[1]) as two,
+        in_thread(lambda: one.run(Priority.LOW)),
+    ):
+        two.run(Priority.LOW)
     published = outlets[0].ids + outlets[1].ids
     assert len(published) == len(set(published)) == len(ids)
     assert outlets[0].ids
