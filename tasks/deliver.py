@@ -12,6 +12,8 @@ from app.settings import get_settings
 from app.wiring import worker
 
 _QUEUE_PRIORITY = {lane.queue: lane.priority for lane in LANES.values()}
+_DELIVERS = threading.Event()
+"""Set in a worker of the three queues: the relay's worker has nothing to warm up or hand back."""
 
 
 @task(TASK_DELIVER, bind=True)
@@ -41,16 +43,19 @@ def _is_delivering(sender: Any) -> bool:
 
 def _warm_up(sender: Any, **_: Any) -> None:
     if _is_delivering(sender):
+        _DELIVERS.set()
         worker(get_settings()).start()
 
 
 def _hand_back(**_: Any) -> None:
-    """A signal handler may hold any lock of the main thread, so the work is done elsewhere."""
-    threading.Thread(target=worker(get_settings()).begin_stop, daemon=True).start()
+    """Begin to stop, in a thread: the main thread, which runs this handler, may hold any lock."""
+    if _DELIVERS.is_set():
+        threading.Thread(target=worker(get_settings()).begin_stop, daemon=True).start()
 
 
 def _end(**_: Any) -> None:
-    worker(get_settings()).stop()
+    if _DELIVERS.is_set():
+        worker(get_settings()).stop()
 
 
 worker_init.connect(_warm_up, weak=False)

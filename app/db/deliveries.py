@@ -27,7 +27,7 @@ THROTTLED_LIMIT = 1000
 
 WRITE_OPTIONS = "-c enable_nestloop=off -c enable_mergejoin=off"
 """For the connections that claim, record and defer: statistics of a young partition say that hardly any row is
-QUEUED or SENDING, and a nested loop over a chunk of 200 then compares 40,000 pairs. `load` wants its nested loop."""
+QUEUED or SENDING, and a nested loop over a chunk of 200 then compares 40,000 pairs. `load` wants the loop."""
 
 LOAD = """
 SELECT d.id::text, d.attempts, d.attempts_allowed, d.priority, n.recipients ->> d.channel, n.title, n.body,
@@ -205,7 +205,25 @@ def uuids(ids: Sequence[str]) -> str:
 
 def numbers(values: Sequence[float | None]) -> str:
     """Return a PostgreSQL array of numbers; None becomes NULL."""
-    return "{" + ",".join(["NULL" if value is None else repr(value) for value in values]) + "}"
+    return "{" + ",".join(map(repr, values)).replace("None", "NULL") + "}"
+
+
+def texts(values: Sequence[str | None]) -> str:
+    """Return a PostgreSQL array of texts without NUL characters; None becomes NULL."""
+    quoted = [
+        "NULL" if value is None else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        for value in values
+    ]
+    return "{" + ",".join(quoted) + "}"
+
+
+def _rows(connection: Connection, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """Run a statement and fetch the driver's own tuples: the hot path needs no named columns."""
+    result = connection.exec_driver_sql(statement, parameters)
+    assert result.cursor is not None
+    rows: list[tuple[Any, ...]] = list(result.cursor.fetchall())
+    result.close()
+    return rows
 
 
 def load(connection: Connection, ids: Sequence[str]) -> list[tuple[Any, ...]]:
@@ -215,8 +233,7 @@ def load(connection: Connection, ids: Sequence[str]) -> list[tuple[Any, ...]]:
     template, seconds until it is due). Rows that are not PENDING or QUEUED, or past their deadline, are absent.
     """
     low, high = day_range([UUID(min(ids)), UUID(max(ids))])
-    found = connection.exec_driver_sql(LOAD, {"ids": uuids(ids), "low": str(low), "high": str(high)})
-    return [tuple(row) for row in found]
+    return _rows(connection, LOAD, {"ids": uuids(ids), "low": str(low), "high": str(high)})
 
 
 def attempts_of(connection: Connection, ids: Sequence[str]) -> list[tuple[str, int]]:
@@ -232,7 +249,8 @@ def claim(
 
     Returns (id, lease token, seconds to the end of the lease, seconds to expiry or None), by the database's clock.
     """
-    found = connection.exec_driver_sql(
+    found = _rows(
+        connection,
         CLAIM,
         {
             "ids": uuids(ids),
@@ -249,17 +267,18 @@ def record(connection: Connection, batch: Sequence[Recordable], now: float) -> d
 
     `now` is the same monotonic clock as `started`. The batch names each id at most once.
     """
-    found = connection.exec_driver_sql(
+    found = _rows(
+        connection,
         RECORD,
         {
             "ids": uuids([r.id for r in batch]),
             "tokens": numbers([r.token for r in batch]),
-            "outcomes": [r.outcome for r in batch],
-            "finals": [r.is_final for r in batch],
-            "codes": [r.code for r in batch],
-            "details": [r.detail for r in batch],
-            "message_ids": [r.message_id for r in batch],
-            "providers": [r.provider for r in batch],
+            "outcomes": texts([r.outcome for r in batch]),
+            "finals": "{" + ",".join(["t" if r.is_final else "f" for r in batch]) + "}",
+            "codes": texts([r.code for r in batch]),
+            "details": texts([r.detail for r in batch]),
+            "message_ids": texts([r.message_id for r in batch]),
+            "providers": texts([r.provider for r in batch]),
             "delays": numbers([r.delay_seconds for r in batch]),
             "graces": numbers([r.grace_seconds for r in batch]),
             "extras": numbers([r.extra for r in batch]),
@@ -310,8 +329,8 @@ def reject(connection: Connection, failures: Sequence[tuple[str, int | None, str
         {
             "ids": uuids([failure[0] for failure in failures]),
             "attempts": numbers([failure[1] for failure in failures]),
-            "codes": [failure[2] for failure in failures],
-            "details": [failure[3] for failure in failures],
+            "codes": texts([failure[2] for failure in failures]),
+            "details": texts([failure[3] for failure in failures]),
         },
     )
     return len(found.fetchall())

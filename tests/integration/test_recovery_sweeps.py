@@ -28,7 +28,7 @@ def sending(engine, count=1, **columns):
 
 @pytest.mark.parametrize(("priority", "window"), [(Priority.HIGH, 60), (Priority.LOW, 900)])
 def test_a_row_of_a_dead_worker_becomes_unknown_and_is_counted(engine, priority, window):
-    """Case A05. Fails under `rescue SENDING to PENDING`: a call that may have been accepted would be made again."""
+    """Case A05. Fails under `rescue SENDING to PENDING`: what may have been accepted would be sent again."""
     ids = sending(engine, priority=priority)
     assert rescue(engine) == 1
     row = rows.row(engine, ids[0])

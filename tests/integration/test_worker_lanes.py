@@ -1,13 +1,17 @@
 """The worker of one process, from parked ids to recorded outcomes, with a scripted provider."""
 
 import asyncio
+import threading
 from time import monotonic
 
 import pytest
 import redis
 
+from app import wiring
+from app.db import deliveries
 from app.domain.kinds import Channel, Priority
 from app.services.deliver import lane as lane_module
+from app.services.deliver.render import render
 from providers.outcome import Accepted, Misconfigured, Rejected, Retry, Scope, Throttled, Unknown
 from tests import delivery_rows as rows
 from tests.waiting import eventually, never
@@ -36,7 +40,7 @@ def test_parked_ids_are_sent_once_each_and_recorded(run_worker, engine):
 
 
 def test_a_hanging_recipient_holds_up_neither_its_chunk_nor_another_channel(run_worker, engine):
-    """Case A17. The hanging calls end by themselves at the adapter's deadline, as UNKNOWN, and free their places."""
+    """Case A17. The hanging calls end at the adapter's deadline, as UNKNOWN, and free their places."""
 
     async def hang(message):
         if message.recipient == "hang":
@@ -60,8 +64,6 @@ def test_a_hanging_recipient_holds_up_neither_its_chunk_nor_another_channel(run_
 
 def test_one_bad_member_fails_alone(run_worker, engine, monkeypatch):
     """Fails under `one bad member fails its chunk`: an exception concerns its id only, and costs no attempt."""
-    from app import wiring
-    from app.services.deliver.render import render
 
     def explosive(row):
         if row[6] == "bad":
@@ -88,16 +90,13 @@ def test_the_fence_gives_back_what_could_outlive_its_lease(run_worker, engine, m
 
     The claim's answer is held up for longer than the lease leaves.
     """
-    from app.db import deliveries
-
     real = deliveries.claim
 
     def slow(*arguments):
         answer = real(*arguments)
-        delays.pop().wait(1.2) if delays else None
+        if delays:
+            delays.pop().wait(1.2)
         return answer
-
-    import threading
 
     delays = [threading.Event()]
     monkeypatch.setattr(deliveries, "claim", slow)
@@ -116,10 +115,6 @@ def test_the_fence_gives_back_what_could_outlive_its_lease(run_worker, engine, m
 
 def test_no_call_begins_past_the_deadline_of_a_delivery(run_worker, engine, monkeypatch):
     """Fails when the fence ignores `expires_at` (`no expiry check`)."""
-    import threading
-
-    from app.db import deliveries
-
     real = deliveries.claim
 
     def slow(*arguments):
@@ -405,8 +400,7 @@ def test_an_idle_lane_sends_within_milliseconds(run_worker, engine):
             running.park([id_], priority=Priority.HIGH)
             eventually(lambda: len(provider.calls) == number + 2, every_seconds=0.001)  # noqa: B023
             waits.append(provider.calls[-1][1] - started)
-    assert sorted(waits)[10] < 0.1
-    print(f"median {sorted(waits)[10] * 1000:.1f} ms")
+    assert sorted(waits)[10] < 0.1, [round(wait * 1000, 1) for wait in waits]
 
 
 def test_a_flushed_redis_changes_nothing(run_worker, engine, redis_client):

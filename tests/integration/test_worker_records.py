@@ -130,7 +130,7 @@ def test_a_late_answer_decides_an_unknown_row_and_its_call_is_counted_once(engin
 
 
 def test_recording_the_same_ambiguous_outcome_twice_changes_nothing(engine, writes):
-    """A record whose commit was not heard is repeated; its window must not begin again, nor its call count twice."""
+    """A record whose commit was not heard is repeated; neither its window nor its count may move again."""
     ids = sending(engine)
     record(writes, outcome(ids[0], "unknown", code="timeout", delay_seconds=60.0))
     before = rows.row(engine, ids[0])
@@ -208,3 +208,16 @@ def test_a_deferral_only_lengthens_the_wait_and_keeps_the_relay_behind_it(engine
     assert len({round(wait, 3) for wait in waits[20:]}) > 5
     assert all(row["relay_at"] == row["next_attempt_at"] for row in found)
     assert {row["attempts"] for row in found} == {0}
+
+
+@pytest.mark.parametrize("text", ['a"b', "a\\b", "{a,b}", "NULL", "'; --", "é☃", "", " ", "\n\t"])
+def test_whatever_a_provider_says_is_stored_as_it_was(engine, writes, text):
+    """Texts travel as array literals of our own making."""
+    ids = sending(engine, 2)
+    record(
+        writes,
+        outcome(ids[0], "retry", code=text, detail=text, message_id=text, delay_seconds=1.0),
+        outcome(ids[1], "accepted"),
+    )
+    row = rows.row(engine, ids[0])
+    assert (row["error_code"], row["last_error"], row["provider_message_id"]) == (text, text, text)

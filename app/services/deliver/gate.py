@@ -65,6 +65,9 @@ class Gate:
             self.give_back_probes(permit.granted - grant.granted)
         if grant.granted:
             self._let_through(grant.granted, is_probe=permit.is_probe)
+        elif grant.wait_seconds > lane.rules.rate_wait_seconds:
+            self._defer(lane.ready.take(lane.rules.batch), grant.wait_seconds, 0.1, "paused")
+            return 0.0
         return grant.wait_seconds if grant.granted < permit.granted else 0.0
 
     def give_back_probes(self, probes: int) -> None:
