@@ -101,7 +101,7 @@ class RequestPool:
         except PoolTimeoutError as error:
             self._shed_until = time.monotonic() + _SHED_SECONDS
             raise DatabaseBusyError from error
-        except DBAPIError as error:
+        except (DBAPIError, psycopg2.Error) as error:
             raise DatabaseDownError from error
 
     def _forget(self, lent: PoolProxiedConnection, error: psycopg2.Error) -> None:
