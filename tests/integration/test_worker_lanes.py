@@ -414,3 +414,31 @@ def test_a_flushed_redis_changes_nothing(run_worker, engine, redis_client):
         running.park(second)
         eventually(lambda: rows.statuses(engine, second) == {"SENT": 5})
     assert isinstance(redis_client, redis.Redis)
+
+
+def test_ids_that_find_no_room_go_back_to_the_table(run_worker, engine):
+    """A worker's memory is bounded, and a full lane does not block the Celery list for other channels."""
+    ids, mail = rows.add(engine, 30), rows.add(engine, 3, channel=Channel.EMAIL)
+    provider = ScriptedProvider()
+    with run_worker(provider, sms_rate_per_second=1, email_rate_per_second=100, worker_parked=5) as running:
+        running.park(ids)
+        running.park(mail, channel=Channel.EMAIL)
+        eventually(lambda: rows.statuses(engine, ids).get("PENDING", 0) >= 20)
+        eventually(lambda: rows.statuses(engine, mail) == {"SENT": 3})
+    assert {rows.row(engine, id_)["attempts"] for id_ in ids} <= {0, 1}
+
+
+def test_a_provider_that_throws_is_a_doubt_and_not_a_crash(run_worker, engine):
+    """An adapter's bug: the call may have been made, the others go on."""
+
+    async def broken(message):
+        if message.recipient == "broken":
+            raise RuntimeError("bug")
+        return Accepted(None)
+
+    bad, good = rows.add(engine, 1, recipient="broken"), rows.add(engine, 5)
+    with run_worker(ScriptedProvider(broken)) as running:
+        running.park(bad + good)
+        eventually(lambda: rows.statuses(engine, good) == {"SENT": 5})
+        eventually(lambda: rows.row(engine, bad[0])["status"] == "UNKNOWN")
+    assert rows.row(engine, bad[0])["error_code"] == "adapter_error"
