@@ -20,6 +20,7 @@ from redis import Redis
 
 from app.domain.kinds import Priority
 from app.limits.script import load
+from app.observability import metrics
 
 REMEMBER_SECONDS = 0.1
 MICROSECONDS = 1_000_000
@@ -70,6 +71,9 @@ class _Memory:
     successes: int = 0
     successes_since: float = 0.0
     told_at: float = 0.0
+
+
+_METRIC = {BreakerState.CLOSED: 0, BreakerState.HALF_OPEN: 1, BreakerState.OPEN: 2}
 
 
 class Breaker:
@@ -152,6 +156,7 @@ class Breaker:
         with self._lock:
             memory = self._memories.setdefault(provider, _Memory())
             memory.state, memory.heard_at, memory.open_until = state, now, now + wait_seconds
+        metrics.BREAKER_STATE.labels(provider).set(_METRIC[state])
         return state, int(granted), wait_seconds
 
     def _clock(self) -> str:

@@ -29,6 +29,7 @@ from redis import Redis
 
 from app.domain.kinds import Channel, Priority
 from app.limits.script import load
+from app.observability import metrics
 
 RESERVE_PERCENT = {Priority.HIGH: 0, Priority.NORMAL: 10, Priority.LOW: 40}
 WORTH_SECONDS = {Priority.HIGH: 0.005, Priority.NORMAL: 0.01, Priority.LOW: 0.02}
@@ -67,6 +68,9 @@ class RateLimiter:
                 self._clock(),
             ],
         )
+        labels = (provider, channel.value, priority.name)
+        metrics.RATE_GRANTED.labels(*labels).inc(int(granted))
+        metrics.RATE_REFUSED.labels(*labels).inc(want - int(granted))
         return Grant(int(granted), int(wait) / MICROSECONDS)
 
     def pause(self, provider: str, channel: Channel, seconds: float) -> None:

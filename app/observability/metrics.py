@@ -91,11 +91,14 @@ REPLAYED_DELIVERIES = Counter("delivery_replayed_total", "FAILED rows that an op
 
 # Limits
 RATE_GRANTED = Counter("rate_granted_total", "Tokens granted", ("provider", "channel", "priority"))
-RATE_REFUSED = Counter("rate_refused_total", "Tokens refused", ("provider", "channel", "priority"))
+RATE_REFUSED = Counter(
+    "rate_refused_total",
+    "Tokens asked for and not granted, once a request for them",
+    ("provider", "channel", "priority"),
+)
 BREAKER_STATE = Gauge(
     "breaker_state", "0 closed, 1 half-open, 2 open", ("provider",), multiprocess_mode="mostrecent"
 )
-BREAKER_OPENED = Counter("breaker_opened_total", "Times a breaker opened", ("provider",))
 
 # Upkeep
 PARTITIONS_AHEAD = Gauge(
