@@ -61,26 +61,26 @@ worker_enable_remote_control = True
 worker_send_task_events = True
 task_send_sent_event = False
 
-# Beat. A tick that nobody took expires before the next one, so a slow relay finds one tick, never a pile.
-# The schedule is kept in memory: all entries are short, and a file would have to survive kill -9.
-beat_scheduler = "celery.beat:Scheduler"
+# Beat. None of these messages has an `expires`: it compares the clocks of two machines, and a relay whose clock is
+# ahead would take no tick at all. Ticks of the relay coalesce in the scheduler, the others where they arrive.
+beat_scheduler = "tasks.scheduler:NudgingScheduler"
 beat_schedule: dict[str, dict[str, Any]] = {
     f"relay-{priority.name.lower()}": {
         "task": TASK_RELAY,
         "schedule": _settings.relay_tick_seconds,
         "kwargs": {"v": 1, "priority": priority.name},
-        "options": {"queue": RELAY_QUEUE, "expires": max(_settings.relay_tick_seconds, 0.2)},
+        "options": {"queue": RELAY_QUEUE},
     }
     for priority in Priority
 }
 for _name, _task, _seconds in (
     ("rescue", TASK_RESCUE, _settings.rescue_interval_seconds),
-    ("partitions", TASK_PARTITIONS, 600.0),
-    ("prune", TASK_PRUNE, 60.0),
+    ("partitions", TASK_PARTITIONS, _settings.partitions_interval_seconds),
+    ("prune", TASK_PRUNE, _settings.prune_interval_seconds),
 ):
     beat_schedule[_name] = {
         "task": _task,
         "schedule": _seconds,
         "kwargs": {"v": 1},
-        "options": {"queue": RELAY_QUEUE, "expires": _seconds},
+        "options": {"queue": RELAY_QUEUE},
     }

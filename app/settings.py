@@ -115,6 +115,8 @@ class Settings(BaseSettings):
     retention_days: Count = 90
     partitions_ahead_days: Count = 7
     idempotency_retention_days: Count = 7
+    partitions_interval_seconds: Positive = 600.0
+    prune_interval_seconds: Positive = 60.0
 
     # Operators
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"

@@ -192,7 +192,11 @@ def health_checks(settings: Settings) -> HealthChecks:
 def relay_services(settings: Settings) -> RelayServices:
     """Return the use cases of the relay worker."""
     engine = make_engine(
-        settings.database_url, application_name="arauto-relay", pool_size=8, options=PLANNER_OPTIONS
+        settings.database_url,
+        application_name="arauto-relay",
+        pool_size=8,
+        pre_ping=False,
+        options=PLANNER_OPTIONS,
     )
     way = outlet(settings)
     markers = Markers(

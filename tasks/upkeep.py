@@ -1,11 +1,12 @@
 """Entries of what beat asks for beside the relay: rescue and resolution, partitions ahead, pruning and retention.
 
-Each kind runs once at a time in a process: a slow one skips the ticks that come meanwhile, so that it never takes
-the thread that a relay needs.
+Each kind runs once at a time in a process, and at most once in half its interval: a slow one skips the ticks that
+come meanwhile, so that it never takes the thread that a relay needs, and a pile from a downtime is gone at once.
 """
 
 from collections.abc import Callable
 from threading import Lock
+from time import monotonic
 
 from app.celery_app import task
 from app.observability.logging import get_logger
@@ -14,21 +15,33 @@ from app.settings import get_settings
 from app.wiring import recovery_services, relay_services, upkeep_services
 
 _log = get_logger(__name__)
-_RUNNING = {name: Lock() for name in (TASK_RESCUE, TASK_PARTITIONS, TASK_PRUNE)}
 
 
-def _each(name: str, *steps: Callable[[], object]) -> None:
+class _Turn:
+    """Whose turn it is to run one kind of upkeep in this process."""
+
+    def __init__(self) -> None:
+        self.running = Lock()
+        self.next_at = float("-inf")
+
+
+_TURNS = {name: _Turn() for name in (TASK_RESCUE, TASK_PARTITIONS, TASK_PRUNE)}
+
+
+def _each(name: str, interval_seconds: float, *steps: Callable[[], object]) -> None:
     """Run every step even where an earlier one fails; the next tick tries that one again."""
-    if not _RUNNING[name].acquire(blocking=False):
+    turn = _TURNS[name]
+    if monotonic() < turn.next_at or not turn.running.acquire(blocking=False):
         return
     try:
+        turn.next_at = monotonic() + interval_seconds / 2
         for step in steps:
             try:
                 step()
             except Exception:  # noqa: BLE001  the other steps must run whatever one of them raises
                 _log.exception("upkeep_step_failed", task_name=name, step=step.__qualname__)
     finally:
-        _RUNNING[name].release()
+        turn.running.release()
 
 
 @task(TASK_RESCUE)
@@ -38,6 +51,7 @@ def rescue(v: int) -> None:
     recovery = recovery_services(get_settings())
     _each(
         TASK_RESCUE,
+        get_settings().rescue_interval_seconds,
         recovery.rescue_sending.run_once,
         recovery.resolve.run_once,
         recovery.expire.run_once,
@@ -49,7 +63,11 @@ def rescue(v: int) -> None:
 def partitions(v: int) -> None:
     """Make the partitions of the coming days."""
     del v
-    _each(TASK_PARTITIONS, upkeep_services(get_settings()).partitions.run_once)
+    _each(
+        TASK_PARTITIONS,
+        get_settings().partitions_interval_seconds,
+        upkeep_services(get_settings()).partitions.run_once,
+    )
 
 
 @task(TASK_PRUNE)
@@ -58,6 +76,7 @@ def prune(v: int) -> None:
     del v
     _each(
         TASK_PRUNE,
+        get_settings().prune_interval_seconds,
         upkeep_services(get_settings()).retention.run_once,
         relay_services(get_settings()).rescue_queued.prune,
     )

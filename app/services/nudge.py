@@ -22,8 +22,8 @@ _log = get_logger(__name__)
 
 THROTTLE_SECONDS = 0.005
 """A commit that falls into it after the relay has looked waits for the tick, so it is short."""
-GUARD_MILLISECONDS = 1000
-EXPIRES_SECONDS = 2.0
+GUARD_MILLISECONDS = 3000
+"""How long a lost task keeps the relay from being woken; and while no relay runs, one task in it piles up."""
 PAUSE_SECONDS = 5.0
 
 # Guard and push in one step: a client that dies in between would leave a guard without its task.
@@ -62,7 +62,7 @@ class Nudge:
             return
         try:
             self._last_at[priority] = now
-            task = relay_task(RELAY_QUEUE, priority, EXPIRES_SECONDS)
+            task = relay_task(RELAY_QUEUE, priority)
             is_sent = self._run(keys=[guard_key(priority), RELAY_QUEUE], args=[GUARD_MILLISECONDS, task])
             metrics.NUDGES.labels("sent" if is_sent else "coalesced").inc()
         except (redis.RedisError, OSError) as error:

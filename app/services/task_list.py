@@ -9,7 +9,6 @@ here, BRPOP in the worker; markers depend on that.
 import json
 import secrets
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import orjson
@@ -34,18 +33,13 @@ def mark_task(queue: str, topic: str, partition: int, seq: int) -> Task:
     return _message(queue, TASK_MARK, secrets.token_hex(16), kwargs, summary=f"{topic}/{partition} {seq}")
 
 
-def relay_task(queue: str, priority: Priority, expires_seconds: float) -> Task:
-    """Return the task that runs the relay of `priority`, worthless after `expires_seconds`."""
-    expires = datetime.now(UTC) + timedelta(seconds=expires_seconds)
+def relay_task(queue: str, priority: Priority) -> Task:
+    """Return the task that runs the relay of `priority`."""
     kwargs = {"v": 1, "priority": priority.name}
-    return _message(
-        queue, TASK_RELAY, secrets.token_hex(16), kwargs, summary=priority.name, expires=expires.isoformat()
-    )
+    return _message(queue, TASK_RELAY, secrets.token_hex(16), kwargs, summary=priority.name)
 
 
-def _message(
-    queue: str, task: str, identifier: str, kwargs: dict[str, Any], *, summary: str, expires: str | None = None
-) -> Task:
+def _message(queue: str, task: str, identifier: str, kwargs: dict[str, Any], *, summary: str) -> Task:
     return orjson.dumps(
         {
             "body": orjson.dumps(((), kwargs, {})).decode(),
@@ -60,7 +54,7 @@ def _message(
                 "group": None,
                 "retries": 0,
                 "eta": None,
-                "expires": expires,
+                "expires": None,
                 "timelimit": (None, None),
                 "argsrepr": "()",
                 "kwargsrepr": summary,

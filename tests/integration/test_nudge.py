@@ -53,9 +53,9 @@ def test_priorities_do_not_share_a_nudge(settings, redis_client):
 
 
 def test_a_lost_task_does_not_silence_nudges_for_long(settings, redis_client):
-    """The guard ends by itself, so a relay list that was flushed or never read costs a second."""
+    """The guard ends by itself, so a relay list that was flushed or never read costs three seconds."""
     Nudge(broker_client(settings, timeout_seconds=1.0)).nudge(Priority.HIGH)
-    assert 0 < redis_client.pttl("arauto:nudge:HIGH") <= 1000
+    assert 0 < redis_client.pttl("arauto:nudge:HIGH") <= 3000
 
 
 def test_a_paused_broker_delays_one_caller_a_little_and_the_next_ones_not_at_all(settings, redis_client):
