@@ -23,7 +23,7 @@ def create_app(settings: Settings | None = None, services: wiring.ApiServices | 
     settings = settings or get_settings()
     configure(settings, process="api")
     app = Flask("app", static_folder=None)
-    app.config.update(openapi.options(), MAX_CONTENT_LENGTH=settings.api_max_body_bytes)
+    app.config.update(openapi.options(), MAX_CONTENT_LENGTH=settings.api_max_body_bytes + 1)
     app.url_map.strict_slashes = True
     app.url_map.redirect_defaults = False
     app.url_map.merge_slashes = False

@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 from flask import request
+from werkzeug.exceptions import RequestEntityTooLarge
 
 from app.api.errors import ApiError
 from app.services.accept import IdempotencyKey
@@ -32,6 +33,9 @@ def json_body() -> Any:
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise _unsupported("Send the body without a Content-Encoding.")
     raw = request.get_data(cache=False)
+    # A body in chunks is cut off at the framework's limit without a word, so that limit is one byte beyond ours.
+    if len(raw) == request.max_content_length:
+        raise RequestEntityTooLarge
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
