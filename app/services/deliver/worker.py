@@ -35,7 +35,7 @@ from providers.base import Provider
 log = get_logger(__name__)
 
 _FULL_DELAY_SECONDS = 15.0
-_JOIN_SECONDS = 5.0
+_JOIN_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
