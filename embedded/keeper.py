@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from embedded.parts import Sight
+from embedded.ports import listens
 from embedded.processes import Child, Launch, tail
 from embedded.server import Say, ServerError
 from embedded.terminal import Terminal
@@ -36,6 +37,7 @@ class Recipe:
     is_ready: Callable[[Child, Sight], bool]
     prepare: Callable[[Say], None]
     start_seconds: float = 90.0
+    port: int | None = None
 
 
 class Keeper:
@@ -115,8 +117,10 @@ class Keeper:
         return self.ready.is_set()
 
     def _asks(self, child: Child, sight: Sight) -> bool:
+        # A stranger may have taken the port since it was chosen, and would answer in place of ours.
+        port = self.recipe.port
         try:
-            return self.recipe.is_ready(child, sight)
+            return (port is None or listens(child.pid, port)) and self.recipe.is_ready(child, sight)
         except ServerError:
             return False
 

@@ -1,10 +1,13 @@
 """Which ports a stack uses: the usual one, else the next free one, apart from other stacks of this machine."""
 
+import contextlib
 import fcntl
 import os
 import socket
 import tempfile
 from pathlib import Path
+
+import psutil
 
 _TRIES = 200
 
@@ -29,6 +32,19 @@ def free_port() -> int:
         return port
 
 
+def listens(pid: int, port: int) -> bool:
+    """Return whether the process, or one that it started, listens on `port`; a stranger on it does not count."""
+    try:
+        leader = psutil.Process(pid)
+        return any(
+            connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
+            for process in (leader, *leader.children(recursive=True))
+            for connection in process.net_connections("tcp")
+        )
+    except psutil.Error:
+        return False
+
+
 class PortBook:
     """The ports that one stack has taken.
 
@@ -37,8 +53,11 @@ class PortBook:
     """
 
     def __init__(self) -> None:
-        self._folder = Path(tempfile.gettempdir()) / f"arauto-ports-{os.getuid()}"
-        self._folder.mkdir(mode=0o700, exist_ok=True)
+        self._folder = Path(tempfile.gettempdir()) / "arauto-ports"
+        # Shared by all users of the machine, as /tmp itself is: their stacks use the same ports.
+        with contextlib.suppress(FileExistsError):
+            self._folder.mkdir()
+            self._folder.chmod(0o1777)
         self._held: dict[int, int] = {}
 
     def take(self, wanted: int) -> int:
@@ -49,7 +68,11 @@ class PortBook:
         raise OSError(f"no free port from {wanted} to {wanted + _TRIES}: stop what uses them")
 
     def _reserve(self, port: int) -> bool:
-        descriptor = os.open(self._folder / f"{port}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        file = self._folder / f"{port}.lock"
+        try:
+            descriptor = os.open(file, os.O_CREAT | os.O_RDONLY | os.O_CLOEXEC, 0o644)
+        except PermissionError:  # another user's file in a sticky folder: it can be locked, not created
+            descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -68,6 +68,7 @@ class Servers:
             is_ready=lambda _, __: server.is_ready(),
             prepare=server.prepare,
             start_seconds=server.start_seconds,
+            port=server.port,
         )
 
     async def choose_broker(self, wanted: str) -> Recipe | None:

@@ -140,6 +140,7 @@ class Stack:
             launch=lambda: self._launch_of(part),
             is_ready=lambda _, sight: part.is_ready(sight),
             prepare=lambda _: None,
+            port=self._servers.ports.get(part.name),
         )
         self._keep(recipe)
 

@@ -15,7 +15,7 @@ import pytest
 
 from embedded.folder import DataFolder
 from embedded.keeper import Keeper, Recipe, StartError
-from embedded.ports import PortBook, free_port
+from embedded.ports import PortBook, free_port, listens
 from embedded.processes import MARK, Child, Launch
 from embedded.server import ServerError
 from embedded.terminal import Terminal
@@ -215,6 +215,20 @@ def test_two_stacks_that_start_at_once_get_different_ports() -> None:
     finally:
         first.close()
         second.close()
+
+
+def test_a_stranger_on_the_port_does_not_make_a_process_ready(tmp_path: Path) -> None:
+    """Another program took the port after it was chosen: its answers are not ours."""
+    with socket.socket() as stranger:
+        stranger.bind(("127.0.0.1", 0))
+        stranger.listen()
+        port = stranger.getsockname()[1]
+        child = Child(Launch([sys.executable, "-c", _SLEEPER], tmp_path / "log"))
+        try:
+            assert not listens(child.pid, port)
+            assert listens(os.getpid(), port)
+        finally:
+            child.kill()
 
 
 def test_the_terminal_may_go_away() -> None:
