@@ -7,6 +7,7 @@ rest waits as PENDING, where it costs nothing and delays nobody. Any number of r
 """
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from threading import Lock
 from time import monotonic
@@ -51,8 +52,19 @@ class _Lane:
     next_sweep_at: float = 0.0
     counted_at: float = float("-inf")
     in_pipe: dict[Channel, int] = field(default_factory=dict)
+    is_full: dict[Channel, bool] = field(default_factory=dict)
     failures: int = 0
     paused_until: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """What became of one transaction: rows locked, rows QUEUED, refusals, lateness of the first row."""
+
+    rows: int
+    count: int
+    refusals: list[Refusal]
+    late_seconds: float
 
 
 class Relay:
@@ -72,6 +84,7 @@ class Relay:
         self._limits = limits
         self._clock = clock
         self._lanes = {priority: _Lane() for priority in Priority}
+        self._beside = ThreadPoolExecutor(len(Priority), thread_name_prefix="relay-beside")
 
     def run(self, priority: Priority) -> int:
         """Publish until nothing is due or the budget is over; return how many rows.
@@ -133,16 +146,39 @@ class Relay:
             metrics.OLDEST_DUE_AGE.labels(priority.name).set(max(ages.values(), default=0.0))
         published = 0
         for channel in sorted(ages, key=lambda due: -ages[due]):
-            room = self._room(priority, channel, lane)
-            if room > 0:
-                published += self._batch(priority, channel, lane, room, is_sweep=is_sweep)
+            for batch in self._batches(priority, channel, self._room(priority, channel, lane), lane, is_sweep):
+                self._settle(priority, channel, lane, batch)
+                published += batch.count
             if lane.failures:
                 break
         return published
 
+    def _batches(
+        self, priority: Priority, channel: Channel, room: int, lane: _Lane, is_sweep: bool
+    ) -> list[_Batch]:
+        """Publish up to `room` rows: one batch, or two side by side where the last one was full.
+
+        The second one makes the database work while the first one is being produced; they cannot meet, since
+        each passes over what the other has locked.
+        """
+        size = self._limits.batch
+        if room <= 0:
+            return []
+        if room <= size or not lane.is_full.get(channel):
+            made = [self._batch(priority, channel, min(room, size), is_sweep)]
+        else:
+            beside = self._beside.submit(self._batch, priority, channel, room - size, is_sweep)
+            try:
+                made = [self._batch(priority, channel, size, is_sweep)]
+            finally:
+                wait([beside])
+            made.append(beside.result())
+        lane.is_full[channel] = made[0].rows == size
+        return made
+
     def _room(self, priority: Priority, channel: Channel, lane: _Lane) -> int:
-        """Return how many rows of `channel` may enter the pipe now, at most a batch; one after a failure."""
-        most = 1 if lane.failures else self._limits.batch
+        """Return how many rows of `channel` may enter now, at most two batches; one row after a failure."""
+        most = 1 if lane.failures else 2 * self._limits.batch
         bound = self._limits.in_pipe.get(channel, 0)
         if not bound:
             return most
@@ -154,13 +190,13 @@ class Relay:
                 metrics.IN_PIPE.labels(counted.value, priority.name).set(lane.in_pipe.get(counted, 0))
         return min(most, bound - lane.in_pipe.get(channel, 0))
 
-    def _batch(self, priority: Priority, channel: Channel, lane: _Lane, limit: int, *, is_sweep: bool) -> int:
+    def _batch(self, priority: Priority, channel: Channel, limit: int, is_sweep: bool) -> _Batch:
         """Lock, publish, wait for every acknowledgement, stamp, commit: one transaction, one connection."""
         started = self._clock()
         with self._engine.connect() as connection:
             rows = outbox.claim_due(connection, priority, channel, limit, is_sweep=is_sweep)
             if not rows:
-                return 0
+                return _Batch(0, 0, [], 0.0)
             verdicts = self._outlet.publish(priority, channel, rows, self._limits.acknowledge_seconds)
             done = [row.id for row, verdict in zip(rows, verdicts, strict=True) if verdict is None]
             refused = {row.id: verdict for row, verdict in zip(rows, verdicts, strict=True) if verdict is not None}
@@ -172,12 +208,15 @@ class Relay:
                 else:
                     outbox.note_refusal(connection, ids, f"publish: {reason}")
             connection.commit()
-        self._judge(priority, lane, list(refused.values()))
-        lane.in_pipe[channel] = lane.in_pipe.get(channel, 0) + count
         metrics.RELAY_BATCH_SECONDS.labels(priority.name).observe(self._clock() - started)
-        metrics.RELAY_PUBLISHED.labels(channel.value, priority.name).inc(count)
-        metrics.PUBLISH_LAG_SECONDS.labels(priority.name).observe(max(rows[0].late_seconds, 0.0))
-        return count
+        return _Batch(len(rows), count, list(refused.values()), rows[0].late_seconds)
+
+    def _settle(self, priority: Priority, channel: Channel, lane: _Lane, batch: _Batch) -> None:
+        if batch.rows:
+            self._judge(priority, lane, batch.refusals)
+            lane.in_pipe[channel] = lane.in_pipe.get(channel, 0) + batch.count
+            metrics.RELAY_PUBLISHED.labels(channel.value, priority.name).inc(batch.count)
+            metrics.PUBLISH_LAG_SECONDS.labels(priority.name).observe(max(batch.late_seconds, 0.0))
 
     def _judge(self, priority: Priority, lane: _Lane, refusals: list[Refusal]) -> None:
         outages = [refusal.reason for refusal in refusals if not refusal.about_record]
@@ -194,5 +233,5 @@ class Relay:
 
     def _pause(self, lane: _Lane) -> None:
         lane.failures += 1
-        wait = min(_PAUSE_SECONDS * 2.0 ** min(lane.failures - 1, 10), _PAUSE_CAP_SECONDS)
-        lane.paused_until = self._clock() + wait
+        pause = min(_PAUSE_SECONDS * 2.0 ** min(lane.failures - 1, 10), _PAUSE_CAP_SECONDS)
+        lane.paused_until = self._clock() + pause
