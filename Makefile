@@ -8,9 +8,11 @@ PYTHON ?= $(shell for each in python3 python3.13 python3.12 python3.11; do \
 UV ?= uv
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+# A dozen processes start at once: without bytecode each of them compiles the same modules first.
+COMPILE := $(BIN)/python -m compileall -q -j 0 .venv/lib app tasks providers sandbox embedded migrations celeryconfig.py
 FULL_FLAG := $(if $(FULL),--full,)
 
-.PHONY: help run test lint format test-kafka bench soak chaos lock clean
+.PHONY: help run test lint format test-kafka bench soak chaos backlog bulkhead lock clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -44,6 +46,12 @@ soak: .venv/dev.stamp  ## Paced load over HTTP: the highest rate at which everyt
 chaos: .venv/dev.stamp  ## Kills, wipes and restarts while deliveries flow, then the ledger (ARGS="--broker light")
 	$(BIN)/python -m bench.chaos $(FULL_FLAG) $(ARGS)
 
+backlog: .venv/dev.stamp  ## A LOW backlog behind a provider limit, with one-time codes beside it (FULL=1)
+	$(BIN)/python -m bench.backlog $(FULL_FLAG) $(ARGS)
+
+bulkhead: .venv/dev.stamp  ## LOW e-mail beside a hanging SMS provider, and beside an SMS backlog
+	$(BIN)/python -m bench.bulkhead $(ARGS)
+
 LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-emit-find-links --no-annotate --no-header
 lock:  ## Pin the packages anew with their hashes (needs uv; ARGS="--upgrade")
@@ -64,10 +72,12 @@ clean:  ## Remove the environment and the caches; the data in .arauto/ stays
 	@echo "Installing the pinned packages into .venv: about a minute, once"
 	@$(PIP) install --require-hashes -r requirements/build.txt -r requirements/run.txt
 	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@$(COMPILE)
 	@touch $@
 
 .venv/dev.stamp: requirements/build.txt requirements/dev.txt pyproject.toml | .venv/bin/python
 	@echo "Installing the pinned packages and the test tools into .venv: a minute or two, once"
 	@$(PIP) install --require-hashes -r requirements/build.txt -r requirements/dev.txt
 	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@$(COMPILE)
 	@touch $@ .venv/run.stamp

@@ -60,16 +60,18 @@ def plain(stack: Stack, count: int, over_http: bool) -> float:
 
     user = f"plain-{fill.run_id()}"
     # Far in the future for the relay, so that only plain Celery sees the rows; due for its own claim.
-    ids = fill.bulk(stack, count, "SMS", "LOW", due_in_seconds=86_400.0, user_id=user)
+    low, high = fill.bounds(fill.bulk(stack, count, "SMS", "LOW", due_in_seconds=86_400.0, user_id=user))
     with stack.database() as connection, connection.cursor() as cursor:
-        cursor.execute("UPDATE delivery SET next_attempt_at = now() WHERE user_id = %s", (user,))
+        cursor.execute(
+            "UPDATE delivery SET next_attempt_at = now() WHERE user_id = %s RETURNING id::text", (user,)
+        )
+        ids = [row[0] for row in cursor.fetchall()]
     environment = os.environ | {
         "PLAIN_BROKER_URL": str(stack.info["redis_url"]),
         "PLAIN_DATABASE_URL": str(stack.info["database_url"]),
         "PLAIN_PROVIDER_URL": f"{stack.sandbox}/sms" if over_http else "",
     }
     app.conf.broker_url = environment["PLAIN_BROKER_URL"]
-    low, high = fill.bounds(ids)
     with app.connection_for_write() as link, app.amqp.Producer(link) as producer:
         for identifier in ids:
             deliver.apply_async((identifier, low, high), producer=producer)
