@@ -42,7 +42,9 @@ def rescue(engine, outlet):
     return RescueQueued(engine, outlet, hold_seconds=120.0, limit=5)
 
 
-def test_a_row_older_than_a_marker_through_every_partition_is_published_again(engine, database_url, rescue, outlet):
+def test_a_row_older_than_a_marker_through_every_partition_is_published_again(
+    engine, database_url, rescue, outlet
+):
     """Its message was lost, so it is PENDING again, at no cost of an attempt, and leaves with the next tick.
 
     Fails when there is no rescue (`find_lost` returns nothing).
