@@ -58,7 +58,7 @@ class TopicConsumer:
                 heartbeat_interval_ms=2_000,
                 max_poll_interval_ms=120_000,
                 socket_timeout_ms=5_000,
-                fetch_wait_max_ms=50,
+                fetch_wait_max_ms=20,
                 fetch_error_backoff_ms=200,
                 queued_max_messages_kbytes=4_096,
                 queued_min_messages=2_000,
