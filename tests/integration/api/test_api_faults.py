@@ -72,7 +72,7 @@ def test_a_pool_that_is_used_up_is_503_at_once_and_leaves_threads_free(
     make_api: Callable[..., Api], database_url: str
 ) -> None:
     """Case F03, second half. The first to find no connection waits for one; those after it do not wait at all."""
-    api = make_api(api_database_pool=2, api_statement_timeout_seconds=6.0, api_pool_timeout_seconds=0.5)
+    api = make_api(api_database_pool=2, api_statement_timeout_seconds=6.0, api_pool_timeout_seconds=1.0)
     api.post(sms())
     with table_locked(database_url), ThreadPoolExecutor(2) as threads:
         held = [threads.submit(api.post, sms()) for _ in range(2)]
@@ -80,9 +80,10 @@ def test_a_pool_that_is_used_up_is_503_at_once_and_leaves_threads_free(
         first, waited = timed(lambda: api.post(sms()))
         assert (first.status_code, first.headers["Retry-After"]) == (503, "1")
         assert error_of(first)["code"] == "INFRA_DATABASE_BUSY"
-        assert waited < 3
-        for _ in range(5):
-            assert api.post(sms()).status_code == 503
+        assert 1 <= waited < 4
+        began = time.monotonic()
+        assert {api.post(sms()).status_code for _ in range(4)} == {503}
+        assert time.monotonic() - began < 3
         assert api.client.get("/live").status_code == 200
         assert api.client.get("/ready").status_code == 200
     assert all(each.result().status_code in {202, 503} for each in held)
@@ -135,12 +136,12 @@ def test_a_backend_that_stops_answering_is_hung_up_on(make_api: Callable[..., Ap
     assert api.post(sms()).status_code == 202
     (backend,) = rows("SELECT pid FROM pg_stat_activity WHERE application_name = 'arauto-api'")
     os.kill(backend.pid, signal.SIGSTOP)
-    try:
-        response, waited = timed(lambda: api.post(sms(), key="k"))
-    finally:
-        os.kill(backend.pid, signal.SIGCONT)
+    with ThreadPoolExecutor(1) as thread:
+        try:
+            response = thread.submit(api.post, sms(), key="k").result(20)
+        finally:
+            os.kill(backend.pid, signal.SIGCONT)
     assert response.status_code == 202
-    assert 1 < waited < 10
     assert len(rows("SELECT FROM notification")) == 2
 
 
