@@ -6,8 +6,9 @@ stopped, or the network swallows its packets) has its socket shut down, which en
 holds it; and once a request has waited for a connection in vain, those that follow do not wait, so threads stay
 free for the requests that need no database.
 
-Work gets the driver's own cursor: SQLAlchemy's pool is used, its connection and result objects are not, because
-they cost a request as much as the rest of the service does.
+Work gets the driver's own cursor, and a connection that was opened stays with this pool: SQLAlchemy opens them,
+but its pool, connection and result objects would cost a request as much as the rest of the service does. To take
+one or to give it back is one operation on a deque, without a lock, unless a request has to wait.
 """
 
 import contextlib
@@ -15,6 +16,7 @@ import os
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -45,15 +47,30 @@ class DatabaseDownError(Exception):
 
 
 class RequestPool:
-    """Lends an engine's connections to requests. The engine is in autocommit mode and not pinged at checkout."""
+    """Lends connections to requests, at most as many as the engine's pool may hold.
+
+    The engine is in autocommit mode, so that a connection which comes back is clean, and not pinged at checkout.
+    """
 
     def __init__(self, engine: Engine, overdue_seconds: float) -> None:
+        pool = engine.pool
+        assert isinstance(pool, QueuePool)
         self._engine = engine
+        self._size = pool.size()
+        self._wait_seconds = pool.timeout()
         self._overdue_seconds = overdue_seconds
-        self._shed_until = 0.0
+        self._idle: deque[PoolProxiedConnection] = deque()
         self._busy: dict[PoolProxiedConnection, float] = {}
-        self._lock = threading.Lock()
+        self._open = 0
+        self._waiting = 0
+        self._freed = threading.Condition()
+        self._shed_until = 0.0
         self._watcher: threading.Thread | None = None
+
+    @property
+    def in_use(self) -> int:
+        """How many connections are lent right now."""
+        return len(self._busy)
 
     def once(self, work: Callable[[Cursor], Result]) -> Result:
         """Run `work` with a cursor; raise DatabaseBusyError, DatabaseDownError or what else the driver raises."""
@@ -73,44 +90,92 @@ class RequestPool:
 
     def _attempt(self, work: Callable[[Cursor], Result]) -> tuple[Result | None, psycopg2.Error | None]:
         """Return the result, or the error that the connection died of."""
-        lent = self._checked_out()
+        lent = self._take()
         self._busy[lent] = time.monotonic() + self._overdue_seconds
         if self._watcher is None:
             self._watch()
+        is_alive = True
         try:
             with cast("DriverConnection", lent).cursor() as cursor:
                 return work(cursor), None
         except psycopg2.Error as error:
             if cast("DriverConnection", lent.dbapi_connection).closed:
-                self._forget(lent, error)
+                is_alive = False
                 return None, error
             if (error.pgcode or "").startswith(_NOT_OURS):
                 raise DatabaseDownError from error
             raise
         finally:
             del self._busy[lent]
-            lent.close()
+            if is_alive:
+                self._idle.append(lent)
+            else:
+                self._drop(lent)
+            if self._waiting:
+                with self._freed:
+                    self._freed.notify()
 
-    def _checked_out(self) -> PoolProxiedConnection:
-        pool = self._engine.pool
-        assert isinstance(pool, QueuePool)
-        if time.monotonic() < self._shed_until and pool.checkedout() >= pool.size():
-            raise DatabaseBusyError
+    def _take(self) -> PoolProxiedConnection:
+        lent = self._pop()
+        if lent is None:
+            with self._freed:
+                lent = self._wait()
+        if lent is not None:
+            return lent
         try:
             return self._engine.raw_connection()
-        except PoolTimeoutError as error:
-            self._shed_until = time.monotonic() + _SHED_SECONDS
-            raise DatabaseBusyError from error
-        except (DBAPIError, psycopg2.Error) as error:
+        except (DBAPIError, psycopg2.Error, PoolTimeoutError) as error:
+            self._closed(1)
             raise DatabaseDownError from error
 
-    def _forget(self, lent: PoolProxiedConnection, error: psycopg2.Error) -> None:
-        """Drop a dead connection and all that lie in the pool: they were made before it died."""
-        lent.invalidate(error)
-        self._engine.dispose()
+    def _pop(self) -> PoolProxiedConnection | None:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
+
+    def _wait(self) -> PoolProxiedConnection | None:
+        """Return the next connection that comes back, or None for the right to open one; `_freed` is held.
+
+        Whoever gives one back looks at `_waiting` after it is in the deque, and `_waiting` was raised before we
+        look there: so one of us sees the other.
+        """
+        now = time.monotonic()
+        until = now if now < self._shed_until else now + self._wait_seconds
+        self._waiting += 1
+        try:
+            while True:
+                if (lent := self._pop()) is not None:
+                    return lent
+                if self._open < self._size:
+                    self._open += 1
+                    return None
+                left = until - time.monotonic()
+                if left <= 0:
+                    break
+                self._freed.wait(left)
+        finally:
+            self._waiting -= 1
+        self._shed_until = time.monotonic() + _SHED_SECONDS
+        raise DatabaseBusyError
+
+    def _drop(self, dead: PoolProxiedConnection) -> None:
+        """Close a dead connection and all idle ones: they were opened before it died."""
+        doomed = [dead]
+        while (idle := self._pop()) is not None:
+            doomed.append(idle)
+        for each in doomed:
+            each.invalidate()
+            each.close()
+        self._closed(len(doomed))
+
+    def _closed(self, count: int) -> None:
+        with self._freed:
+            self._open -= count
+            self._freed.notify(count)
 
     def _watch(self) -> None:
-        with self._lock:
+        with self._freed:
             if self._watcher is None:
                 self._watcher = threading.Thread(target=self._look, name="overdue-connections", daemon=True)
                 self._watcher.start()

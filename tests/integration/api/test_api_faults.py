@@ -13,7 +13,6 @@ from typing import Any
 import psycopg2
 import pytest
 from sqlalchemy.engine import Row
-from sqlalchemy.pool import QueuePool
 from werkzeug.test import TestResponse
 
 from app.db.requests import RequestPool
@@ -30,11 +29,8 @@ def timed(call: Callable[[], TestResponse]) -> tuple[TestResponse, float]:
     return call(), time.monotonic() - began
 
 
-def pool_of(api: Api) -> QueuePool:
-    lender: RequestPool = api_services(api.settings).accept._pool
-    pool = lender._engine.pool
-    assert isinstance(pool, QueuePool)
-    return pool
+def pool_of(api: Api) -> RequestPool:
+    return api_services(api.settings).accept._pool
 
 
 @contextmanager
@@ -65,7 +61,7 @@ def test_refused_requests_give_their_connection_back(make_api: Callable[..., Api
         assert api.read("01a22d60-47d0-79a7-9147-1bc22276754c").status_code == 404
         assert api.post(sms(1), key="k").status_code == 422
     assert reused.status_code == api.post(sms()).status_code == 202
-    assert pool_of(api).checkedout() == 0
+    assert pool_of(api).in_use == 0
 
 
 def test_a_pool_that_is_used_up_is_503_at_once_and_leaves_threads_free(
@@ -76,7 +72,7 @@ def test_a_pool_that_is_used_up_is_503_at_once_and_leaves_threads_free(
     api.post(sms())
     with table_locked(database_url), ThreadPoolExecutor(2) as threads:
         held = [threads.submit(api.post, sms()) for _ in range(2)]
-        eventually(lambda: pool_of(api).checkedout() == 2)
+        eventually(lambda: pool_of(api).in_use == 2)
         first, waited = timed(lambda: api.post(sms()))
         assert (first.status_code, first.headers["Retry-After"]) == (503, "1")
         assert error_of(first)["code"] == "INFRA_DATABASE_BUSY"
