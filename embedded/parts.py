@@ -104,7 +104,7 @@ def _worker(name: str, queue: str, slots: int) -> Part:
         name,
         _python("celery", "-A", "tasks", "worker", *options),
         needs=("migrate", "valkey"),
-        is_ready=_logs(rb"%b@\S+ ready" % queue.encode()),
+        is_ready=_logs(rb"worker_ready"),
         stop_seconds=_WORKER_STOP_SECONDS,
         wants_kafka_address=queue == RELAY_QUEUE,
     )
@@ -128,7 +128,7 @@ def parts(ports: dict[str, int], *, with_kafka: bool, bootstrap: Callable[[], st
             is_ready=_http(f"http://127.0.0.1:{ports['api']}/startup"),
             wants_kafka_address=True,
         ),
-        _worker("relay", RELAY_QUEUE, 4),
+        _worker("relay", RELAY_QUEUE, 8),
         *(_worker(f"worker-{lane.queue}", lane.queue, SLOTS[lane.priority]) for lane in LANES.values()),
         Part(
             "beat",

@@ -8,7 +8,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from celery.signals import setup_logging, worker_init
+from celery.signals import setup_logging, worker_init, worker_ready
 
 from app.celery_app import celery as app
 from app.celery_app import unsafe_settings
@@ -36,8 +36,15 @@ def _refuse_what_breaks_the_protocol(sender: Any, **_: Any) -> None:
         sender.task_events = False
 
 
+def _say_that_it_is_ready(**_: Any) -> None:
+    from app.observability.logging import announce  # noqa: PLC0415  only a process that runs tasks needs it
+
+    announce("worker_ready")
+
+
 setup_logging.connect(_log_as_all_processes_do, weak=False)
 worker_init.connect(_refuse_what_breaks_the_protocol, weak=False)
+worker_ready.connect(_say_that_it_is_ready, weak=False)
 
 for _module in ("tasks.relay", "tasks.upkeep", "tasks.deliver", "tasks.mark"):
     if find_spec(_module):

@@ -10,7 +10,7 @@ from threading import Event, Thread, current_thread, main_thread
 
 from app.bridge.supervise import keep_running
 from app.observability import metrics
-from app.observability.logging import configure, get_logger
+from app.observability.logging import announce, configure, get_logger
 from app.queues import TOPIC_LANES
 from app.settings import Settings
 
@@ -32,7 +32,7 @@ def run(settings: Settings, topics: Sequence[str], stop: Event | None = None) ->
     ]
     for thread in threads:
         thread.start()
-    _log.info("bridge_started", topics=list(topics))
+    announce("bridge_started")
     # A wait with a limit, since a signal is served only between waits.
     while not ended.wait(1.0):
         pass

@@ -62,6 +62,13 @@ def clear_context() -> None:
     clear_contextvars()
 
 
+def announce(event: str) -> None:
+    """Log a step in the life of this process, whatever LOG_LEVEL is: supervisors and people wait for it."""
+    lifecycle = logging.getLogger("arauto.lifecycle")
+    lifecycle.setLevel(logging.INFO)
+    lifecycle.info(event)
+
+
 def configure(settings: Settings, process: str) -> None:
     """Send all logging of this process through one handler; `process` names its role in every line.
 
