@@ -50,7 +50,7 @@ class Settings(BaseSettings):
     api_host: str = "127.0.0.1"
     api_port: int = 8000
     api_workers: Count = 1
-    api_threads: Count = 8
+    api_threads: Count = 16
     api_database_pool: Count = 8
     api_statement_timeout_seconds: Positive = 5.0
     api_pool_timeout_seconds: Positive = 1.0

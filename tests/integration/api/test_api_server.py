@@ -5,6 +5,7 @@ import json
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -140,7 +141,9 @@ def test_a_stop_answers_what_has_begun(server: Server, database_url: str, rows: 
     assert len(rows("SELECT FROM notification")) == 1
 
 
-def test_a_locked_database_leaves_threads_for_those_who_do_not_need_it(server: Server, database_url: str) -> None:
+def test_a_locked_database_leaves_threads_for_those_who_do_not_need_it(
+    server: Server, database_url: str, rows: Rows
+) -> None:
     """While every connection hangs and more requests come, /live answers; the rest gets 503 in bounded time."""
     body = json.dumps(sms()).encode()
     connection = psycopg2.connect(database_url)
@@ -151,8 +154,10 @@ def test_a_locked_database_leaves_threads_for_those_who_do_not_need_it(server: S
             calls = [
                 threads.submit(server.request, "POST", PATH, body, {"Idempotency-Key": f"k{n}"}) for n in range(40)
             ]
-            eventually(lambda: any(call.done() for call in calls), seconds=20)
+            eventually(lambda: len(rows("SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'")) == 8)
+            began = time.monotonic()
             assert server.request("GET", "/live")[0] == 200
+            assert time.monotonic() - began < 4, "no thread was free"
             statuses = [call.result(30) for call in calls]
     finally:
         connection.close()
