@@ -24,6 +24,14 @@ def mint(count: int = 1, at_milliseconds: int | None = None) -> list[UUID]:
     return [UUID(int=head | _tail(noise[10 * i : 10 * i + 10])) for i in range(count)]
 
 
+def mint_text(count: int, at_milliseconds: int) -> list[str]:
+    """Return `count` new ids of one millisecond as text, ascending, for a hot path that needs no objects."""
+    head = (at_milliseconds & 0xFFFF_FFFF_FFFF) << _MILLISECOND_SHIFT | _VERSION_7 | _VARIANT_RFC
+    noise = secrets.token_bytes(10 * count)
+    texts = [f"{head | _tail(noise[10 * i : 10 * i + 10]):032x}" for i in range(count)]
+    return sorted(f"{each[:8]}-{each[8:12]}-{each[12:16]}-{each[16:20]}-{each[20:]}" for each in texts)
+
+
 def _tail(noise: bytes) -> int:
     number = int.from_bytes(noise, "big")
     return (number >> 68) << 64 | number & 0x3FFF_FFFF_FFFF_FFFF

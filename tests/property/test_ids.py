@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.ids import day_floor, day_range, mint, minted_at, siblings
+from app.domain.ids import day_floor, day_range, mint, mint_text, minted_at, siblings
 
 LAST = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp() * 1000)
 milliseconds = st.integers(0, LAST)
@@ -81,3 +81,14 @@ def test_an_instant_beyond_the_calendar_is_a_value_error():
     """An id that somebody made up may lie past the year 9999; asking for its instant says so."""
     with pytest.raises(ValueError, match="year"):
         minted_at(UUID(int=2**128 - 1))
+
+
+@given(milliseconds, st.integers(1, 20))
+def test_ids_as_text_are_ids(now, count):
+    """What the accepting request mints is what `mint` mints, written out and in order."""
+    texts = mint_text(count, now)
+    identifiers = [UUID(text) for text in texts]
+    assert [str(each) for each in identifiers] == texts == sorted(texts)
+    assert len(set(texts)) == count
+    for each in identifiers:
+        assert (each.version, each.variant, each.int >> 80) == (7, RFC_4122, now)
