@@ -27,7 +27,7 @@ _CLAIM = """
 UPDATE delivery d SET status = 'SENDING', lease_token = lease_token + 1,
        lease_until = now() + interval '120 seconds', updated_at = now()
 FROM notification n
-WHERE d.id = %(id)s::uuid AND n.id = d.notification_id AND n.id >= %(low)s::uuid AND n.id < %(high)s::uuid
+WHERE d.id = %(id)s::uuid AND n.id = %(notification_id)s::uuid
   AND d.status IN ('PENDING', 'QUEUED') AND d.next_attempt_at <= now()
 RETURNING d.lease_token, n.title, n.body, n.recipients
 """
@@ -54,10 +54,10 @@ def _connect(**_: object) -> None:
 
 
 @app.task(name="plain.deliver")  # type: ignore[untyped-decorator]
-def deliver(identifier: str, low: str, high: str) -> None:
+def deliver(identifier: str, notification_id: str) -> None:
     """Claim one delivery, call the provider, record the answer."""
     cursor = _state["cursor"]
-    cursor.execute(_CLAIM, {"id": identifier, "low": low, "high": high})
+    cursor.execute(_CLAIM, {"id": identifier, "notification_id": notification_id})
     row = cursor.fetchone()
     if row is None:
         return
