@@ -16,6 +16,9 @@ from bench.stack import Stack, StackError, console, running
 
 LEAD_SECONDS = 6.0
 UNLIMITED = 1_000_000
+_DUE_NOW = """
+UPDATE delivery SET next_attempt_at = now() WHERE user_id = %s RETURNING id::text, notification_id::text
+"""
 _SPAN = """
 SELECT count(*), extract(epoch FROM min(sent_at))::float8, extract(epoch FROM max(sent_at))::float8,
        extract(epoch FROM min(next_attempt_at))::float8
@@ -60,12 +63,10 @@ def plain(stack: Stack, count: int, over_http: bool) -> float:
 
     user = f"plain-{fill.run_id()}"
     # Far in the future for the relay, so that only plain Celery sees the rows; due for its own claim.
-    low, high = fill.bounds(fill.bulk(stack, count, "SMS", "LOW", due_in_seconds=86_400.0, user_id=user))
+    fill.bulk(stack, count, "SMS", "LOW", due_in_seconds=86_400.0, user_id=user)
     with stack.database() as connection, connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE delivery SET next_attempt_at = now() WHERE user_id = %s RETURNING id::text", (user,)
-        )
-        ids = [row[0] for row in cursor.fetchall()]
+        cursor.execute(_DUE_NOW, (user,))
+        pairs = cursor.fetchall()
     environment = os.environ | {
         "PLAIN_BROKER_URL": str(stack.info["redis_url"]),
         "PLAIN_DATABASE_URL": str(stack.info["database_url"]),
@@ -73,8 +74,8 @@ def plain(stack: Stack, count: int, over_http: bool) -> float:
     }
     app.conf.broker_url = environment["PLAIN_BROKER_URL"]
     with app.connection_for_write() as link, app.amqp.Producer(link) as producer:
-        for identifier in ids:
-            deliver.apply_async((identifier, low, high), producer=producer)
+        for pair in pairs:
+            deliver.apply_async(pair, producer=producer)
     command = [sys.executable, "-m", "celery", "-A", "bench.plain_celery", "worker", "-c", "2", "-l", "WARNING"]
     worker = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

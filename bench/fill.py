@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from app.db.requests import DatabaseDownError
-from app.domain.ids import day_range
 from app.domain.kinds import Channel, Priority
 from app.services.accept import Accept, Submission
 from app.settings import Settings
@@ -85,12 +84,6 @@ def _store(accept: Accept, batch: list[Submission]) -> list[UUID]:
         with contextlib.suppress(DatabaseDownError):
             return accept.many("demo", batch)
     return accept.many("demo", batch)
-
-
-def bounds(ids: list[str]) -> tuple[str, str]:
-    """Return the day bounds of `ids`, for a baseline that prunes partitions as the pipeline does."""
-    low, high = day_range([UUID(min(ids)), UUID(max(ids))])
-    return str(low), str(high)
 
 
 def settings(stack: Stack) -> Settings:
