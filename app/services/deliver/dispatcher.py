@@ -55,7 +55,11 @@ class Dispatcher:
         """End what still runs as unknown, close the providers and the loop."""
         if not self._thread.is_alive():
             return
-        asyncio.run_coroutine_threadsafe(self._end(list(providers)), self._loop).result(_START_SECONDS)
+        try:
+            asyncio.run_coroutine_threadsafe(self._end(list(providers)), self._loop).result(_START_SECONDS)
+        except TimeoutError:
+            # What the recorder has by now must still be written, so a provider that does not close is left behind.
+            log.warning("providers_not_closed", waited_seconds=_START_SECONDS)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_START_SECONDS)
         self._loop.close()
@@ -81,7 +85,11 @@ class Dispatcher:
             if item.started >= item.fence_until:
                 late.append(item)
             else:
-                outcome = provider.send_at_once(item.message)
+                try:
+                    outcome = provider.send_at_once(item.message)
+                except Exception as error:
+                    log.exception("adapter_raised", provider=provider.name, delivery_id=item.id)
+                    outcome = Unknown("adapter_error", type(error).__name__)
                 done.append(Finished(item, outcome, monotonic()))
         lane.window.release(len(work))
         if done:

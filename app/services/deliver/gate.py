@@ -39,7 +39,12 @@ class Gate:
         lane = self._lane
         while not lane.stopped.is_set():
             if lane.ready.wait_filled(_TICK_SECONDS):
-                wait_seconds = self.step()
+                try:
+                    wait_seconds = self.step()
+                except Exception:
+                    # Nobody would start another thread for this lane, and what waits here would wait for ever.
+                    log.exception("gate_step_failed", lane=str(lane.key))
+                    wait_seconds = _MOST_WAIT_SECONDS
                 if wait_seconds:
                     lane.stopped.wait(max(_LEAST_WAIT_SECONDS, min(wait_seconds, _MOST_WAIT_SECONDS)))
 

@@ -6,14 +6,14 @@ compare-and-set, at no attempt.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Event
 from time import monotonic
 from typing import Any
 
 from redis.exceptions import RedisError
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DataError, SQLAlchemyError
 
 from app.db import deliveries
 from app.db.steady import SteadyConnections
@@ -84,15 +84,30 @@ class Lane:
                 continue
             taken = self.parking.take(rules.batch, _TICK_SECONDS * 60)
             if taken:
-                self.attempt_step("prepare", partial(self._prepare, taken), partial(self.parking.put_back, taken))
+                undo = partial(self.parking.put_back, taken)
+                self.attempt_step("prepare", partial(self._prepare, taken), undo, partial(self._take_apart, taken))
 
-    def attempt_step(self, step: str, act: Callable[[], None], undo: Callable[[], None]) -> None:
-        """Do one step of this lane; when the database or Redis cannot be reached, undo it and pause a second."""
+    def attempt_step(
+        self,
+        step: str,
+        act: Callable[[], None],
+        undo: Callable[[], None],
+        isolate: Callable[[], None] | None = None,
+    ) -> None:
+        """Do one step of this lane; when the database or Redis cannot be reached, undo it and pause a second.
+
+        Anything else is a fault of ours or of the data. It ends no thread, for nobody would start another one: the
+        step is undone too, or with `isolate` narrowed down to what is at fault.
+        """
         try:
             act()
-        except (SQLAlchemyError, RedisError) as error:
-            log.warning("lane_waits_for_server", lane=str(self.key), step=step, error=type(error).__name__)
-            undo()
+        except Exception as error:
+            is_outage = isinstance(error, SQLAlchemyError | RedisError) and not isinstance(error, DataError)
+            if is_outage:
+                log.warning("lane_waits_for_server", lane=str(self.key), step=step, error=type(error).__name__)
+            else:
+                log.exception("lane_step_failed", lane=str(self.key), step=step)
+            (undo if is_outage or isolate is None else isolate)()
             self.stopped.wait(SERVER_PAUSE_SECONDS)
 
     def defer(self, pairs: Sequence[tuple[str, int]], delay_seconds: float, spread: float, reason: str) -> None:
@@ -125,16 +140,23 @@ class Lane:
         if not taken[0].is_suspect:
             self._load_and_render(taken)
             return
-        if self._counted_starts(taken[0].id) > CRASHES_ALLOWED:
-            failure = (taken[0].id, None, "undeliverable", "took its worker down again and again")
-            self._writes.run(deliveries.reject, [failure])
-            log.error("delivery_undeliverable", delivery_id=taken[0].id)
-        else:
-            self._load_and_render(taken)
         try:
-            self._crashes.finished([taken[0].id])
-        except RedisError:
-            log.warning("crash_counter_unreachable", delivery_id=taken[0].id)
+            if self._counted_starts(taken[0].id) > CRASHES_ALLOWED:
+                failure = (taken[0].id, None, "undeliverable", "took its worker down again and again")
+                self._writes.run(deliveries.reject, [failure])
+                log.error("delivery_undeliverable", delivery_id=taken[0].id)
+            else:
+                self._load_and_render(taken)
+        finally:
+            # Also after an error: this worker is alive, and an outage of the database is no crime of the delivery.
+            self._forget_start(taken[0].id)
+
+    def _take_apart(self, taken: Sequence[Parked]) -> None:
+        """Let each id of a chunk that failed be tried alone; one that fails alone is left to rescue."""
+        if len(taken) > 1:
+            self.parking.put_back([replace(parked, is_suspect=True) for parked in taken])
+        else:
+            log.error("delivery_left_to_rescue", delivery_id=taken[0].id)
 
     def _counted_starts(self, id_: str) -> int:
         try:
@@ -142,6 +164,12 @@ class Lane:
         except RedisError:
             log.warning("crash_counter_unreachable", delivery_id=id_)
             return 0
+
+    def _forget_start(self, id_: str) -> None:
+        try:
+            self._crashes.finished([id_])
+        except RedisError:
+            log.warning("crash_counter_unreachable", delivery_id=id_)
 
     def _load_and_render(self, taken: Sequence[Parked]) -> None:
         rows = self._reads.run(deliveries.load, [parked.id for parked in taken])

@@ -7,7 +7,8 @@ record failed: the row stays SENDING, and then UNKNOWN.
 """
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from threading import Condition, Event, Thread
 from time import monotonic
 
@@ -106,11 +107,19 @@ class Recorder:
                 self._returns.clear()
                 batch = [self._done.popleft() for _ in range(min(BATCH, len(self._done)))]
             for lane, work, delay_seconds, reason in returns:
-                self._write_return(lane, work, delay_seconds, reason)
+                self._survive(partial(self._write_return, lane, work, delay_seconds, reason), len(work))
             if batch:
-                self._write(batch)
+                self._survive(partial(self._write, batch), len(batch))
             elif (self._is_draining and not self._returns) or self._give_up.is_set():
                 return
+
+    @staticmethod
+    def _survive(step: Callable[[], None], count: int) -> None:
+        """Do one step. A fault of ours leaves its rows to rescue; without this thread all that follow would be."""
+        try:
+            step()
+        except Exception:
+            log.exception("recorder_step_failed", count=count)
 
     def _has_something(self) -> bool:
         return bool(self._done or self._returns or self._is_draining)
