@@ -17,14 +17,18 @@ T = TypeVar("T")
 
 
 class Parking:
-    """A bounded queue of ids in which each id stands once, first in, first out; some stand until they are due."""
+    """A bounded queue of ids in which each id stands once, first in, first out; some stand until they are due.
+
+    A message about an id that stands already is not parked, but it may widen what stands: a countdown that stands
+    there may be out of date, and would be dropped at the load with the newer message that came to it.
+    """
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._queue: deque[Parked] = deque()
         self._later: list[tuple[float, int, Parked]] = []
         self._draws = 0
-        self._ids: set[str] = set()
+        self._ids: dict[str, Parked] = {}
         self._changed = Condition()
         self._is_closed = False
 
@@ -36,12 +40,12 @@ class Parking:
         refused: list[Parked] = []
         with self._changed:
             for parked in arrivals:
-                if parked.id in self._ids:
+                if self._stands(parked):
                     continue
                 if self._is_closed or len(self._ids) >= self._capacity:
                     refused.append(parked)
                     continue
-                self._ids.add(parked.id)
+                self._ids[parked.id] = parked
                 self._queue.append(parked)
             self._changed.notify_all()
         return refused
@@ -49,16 +53,18 @@ class Parking:
     def put_back(self, taken: Sequence[Parked]) -> None:
         """Put what was taken to the front again, also when closed or full: it is then drained."""
         with self._changed:
-            self._queue.extendleft(parked for parked in reversed(taken) if parked.id not in self._ids)
-            self._ids.update(parked.id for parked in taken)
+            for parked in reversed(taken):
+                if not self._stands(parked):
+                    self._ids[parked.id] = parked
+                    self._queue.appendleft(parked)
             self._changed.notify_all()
 
     def put_until(self, parked: Parked, due_at: float) -> None:
         """Park an id that is due at the monotonic instant `due_at`."""
         with self._changed:
-            if parked.id in self._ids:
+            if self._stands(parked):
                 return
-            self._ids.add(parked.id)
+            self._ids[parked.id] = parked
             self._draws += 1
             heapq.heappush(self._later, (due_at, self._draws, parked))
             self._changed.notify_all()
@@ -83,7 +89,7 @@ class Parking:
         with self._changed:
             while self._queue and len(old) < limit and self._queue[0].parked_at < parked_before:
                 old.append(self._queue.popleft())
-                self._ids.discard(old[-1].id)
+                del self._ids[old[-1].id]
         return old
 
     def close(self) -> None:
@@ -101,6 +107,15 @@ class Parking:
             self._ids.clear()
         return rest
 
+    def _stands(self, parked: Parked) -> bool:
+        """Tell whether the id is parked already; what stands is then for the newer of both attempts, or any."""
+        standing = self._ids.get(parked.id)
+        if standing is None:
+            return False
+        if standing.attempt is not None:
+            standing.attempt = None if parked.attempt is None else max(standing.attempt, parked.attempt)
+        return True
+
     def _pop(self, limit: int) -> list[Parked]:
         taken: list[Parked] = []
         while self._queue and len(taken) < limit:
@@ -109,7 +124,8 @@ class Parking:
             taken.append(self._queue.popleft())
             if taken[-1].is_suspect:
                 break
-        self._ids.difference_update([parked.id for parked in taken])
+        for parked in taken:
+            del self._ids[parked.id]
         return taken
 
 
