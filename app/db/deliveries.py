@@ -23,7 +23,8 @@ from sqlalchemy.engine import Connection
 from app.domain.ids import day_range
 
 THROTTLED_LIMIT = 1000
-"""Throttled calls add to `attempts_allowed` up to this many: even a provider that throttles for ever ends."""
+"""Throttled and misconfigured calls add to `attempts_allowed` up to this many: even a provider that refuses for
+ever ends."""
 
 WRITE_OPTIONS = "-c enable_nestloop=off -c enable_mergejoin=off"
 """For the connections that claim, record and defer: statistics of a young partition say that hardly any row is

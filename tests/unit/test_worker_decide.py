@@ -56,6 +56,8 @@ def test_a_misconfigured_provider_holds_the_message_and_pauses_everybody():
     outcome = Misconfigured("401", "wrong token")
     record = decided(outcome, attempts=5, allowed=6)
     assert (record.delay_seconds, record.extra) == (300.0, 1)
+    last = decided(outcome, attempts=THROTTLED_LIMIT - 1, allowed=THROTTLED_LIMIT)
+    assert (last.delay_seconds, last.extra) == (None, 0), "even a fault that nobody mends comes to an end"
     assert pause_seconds(outcome, RULES) == 30.0
 
 

@@ -67,8 +67,9 @@ def decide(finished: Finished, provider: str, priority: Priority, rules: Rules) 
             done.outcome = "rejected"
         case Misconfigured():
             done.outcome = "misconfigured"
-            done.extra = 1
-            done.delay_seconds = rules.misconfigured_hold_seconds
+            done.extra = 1 if work.allowed < THROTTLED_LIMIT else 0
+            is_last = number >= work.allowed + done.extra
+            done.delay_seconds = None if is_last else rules.misconfigured_hold_seconds
         case Unknown():
             done.outcome = "unknown"
             is_high = priority is Priority.HIGH
