@@ -5,7 +5,6 @@ The worker's configuration is judged before it takes its first message; logging 
 
 import logging
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 from celery.signals import setup_logging, worker_init, worker_ready
@@ -36,6 +35,12 @@ def _refuse_what_breaks_the_protocol(sender: Any, **_: Any) -> None:
         sender.task_events = False
 
 
+def _serve_metrics(**_: Any) -> None:
+    from app.observability import metrics  # noqa: PLC0415  only a process that runs tasks needs it
+
+    metrics.serve(get_settings())
+
+
 def _say_that_it_is_ready(**_: Any) -> None:
     from app.observability.logging import announce  # noqa: PLC0415  only a process that runs tasks needs it
 
@@ -44,8 +49,8 @@ def _say_that_it_is_ready(**_: Any) -> None:
 
 setup_logging.connect(_log_as_all_processes_do, weak=False)
 worker_init.connect(_refuse_what_breaks_the_protocol, weak=False)
+worker_init.connect(_serve_metrics, weak=False)
 worker_ready.connect(_say_that_it_is_ready, weak=False)
 
 for _module in ("tasks.relay", "tasks.upkeep", "tasks.deliver", "tasks.mark"):
-    if find_spec(_module):
-        import_module(_module)
+    import_module(_module)

@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.request import urlopen
 from uuid import uuid4
 
 import pytest
@@ -16,6 +17,7 @@ from app.domain.kinds import Channel, Priority
 from app.domain.uncertainty import Policy
 from app.services.rescue_sending import RescueSending
 from app.services.resolve import Resolve
+from embedded.ports import free_port
 from embedded.processes import Child, Launch, tail
 from tests import delivery_rows as rows
 from tests.waiting import eventually, never
@@ -149,6 +151,22 @@ def test_sigterm_hands_back_what_waits_and_finishes_what_runs(start_worker, engi
     eventually(lambda: worker.child.poll() is not None, seconds=30)
     assert rows.statuses(engine, ids) == {"SENT": 5, "PENDING": 35}
     assert "Traceback" not in worker.log.read_text(errors="replace")
+
+
+def test_a_worker_serves_its_metrics(start_worker, engine):
+    """What it sent and what it holds can be scraped; nobody else knows it."""
+    port = free_port()
+    worker = start_worker(metrics_port=str(port))
+    worker.deliver(rows.add(engine, 7))
+
+    def sent() -> bool:
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            lines = answer.read().decode().splitlines()
+        assert 'worker_parked{channel="SMS"} 0.0' in lines
+        assert 'worker_in_flight{channel="SMS"} 0.0' in lines
+        return any(line.startswith("notification_sent_total{") and line.endswith(" 7.0") for line in lines)
+
+    eventually(sent, seconds=30)
 
 
 def test_a_hanging_recipient_does_not_hold_up_the_others(start_worker, engine):

@@ -112,7 +112,6 @@ class DeliveryWorker:
         if refused:
             reason = "shutdown" if self._is_stopping else "full"
             lane.defer_parked(refused, 0.0 if self._is_stopping else _FULL_DELAY_SECONDS, 0.5, reason)
-        metrics.PARKED.labels(channel.value).set(len(lane.parking))
 
     def mark(self, topic: str, partition: int, seq: int) -> None:
         """Write down that a marker came through: all that was before it in its list is parked or lost."""
@@ -174,7 +173,7 @@ class DeliveryWorker:
             submit=self._dispatcher.submit,
             give_back=self._recorder.give_back,
         )
-        metrics.IN_FLIGHT.labels(key.channel.value).set_function(lambda: lane.window.in_flight)
+        self._show(key.channel)
         if self._is_stopping:
             lane.close()
             return lane
@@ -183,6 +182,17 @@ class DeliveryWorker:
             self._threads.append(thread)
             thread.start()
         return lane
+
+    def _show(self, channel: Channel) -> None:
+        """Let the gauges of a channel be read off its lanes, whenever somebody asks."""
+
+        def lanes() -> list[Lane]:
+            return [lane for key, lane in list(self._lanes.items()) if key.channel is channel]
+
+        metrics.IN_FLIGHT.labels(channel.value).set_function(lambda: sum(one.window.in_flight for one in lanes()))
+        metrics.PARKED.labels(channel.value).set_function(
+            lambda: sum(len(one.parking) + len(one.ready) for one in lanes())
+        )
 
     def _hand_back(self) -> None:
         for lane in list(self._lanes.values()):
