@@ -296,11 +296,15 @@ def worker(settings: Settings) -> DeliveryWorker:
 
 
 def worker_connections(settings: Settings, options: str = "") -> SteadyConnections:
-    """Return the connections of a worker's threads, one a thread, none of them opened yet."""
+    """Return the connections of a worker's threads, one a thread, none of them opened yet.
+
+    The bound is above all threads that could ever ask: a worker of all three queues has twelve lanes of three
+    threads, and its tasks defer what finds no room. A thread that got none would hold its lane up for ever.
+    """
     engine = make_engine(
         settings.database_url,
         application_name="arauto-worker",
-        pool_size=24,
+        pool_size=96,
         pool_timeout_seconds=10.0,
         autocommit=True,
         options=options,
