@@ -21,7 +21,6 @@ UPKEEP_LOCK = 7_238_111
 """Advisory lock of whoever makes or drops partitions; migrations hold their own."""
 
 _NAME = re.compile(r"^(notification|delivery|attempt)_(\d{8})$")
-_OPEN_STATES = "{" + ",".join(sorted(OPEN)) + "}"
 
 _ATTACHED = """
 SELECT child.relname

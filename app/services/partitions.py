@@ -1,9 +1,9 @@
 """Partitions ahead: today's rows and those of the next days always have a place.
 
 Ids are minted only on the day of acceptance, so yesterday (a request that crossed midnight, a slow clock) to
-`partitions_ahead_days` from now is all that can be needed. Run by beat, after a migration and by the API at its
-start; any number of them at once take turns. A week ahead means that upkeep may be dead for a week before anyone
-notices in the traffic; `arauto doctor` and the metric `partitions_ahead_days` notice on the first day.
+`partitions_ahead_days` from now is all that can be needed. Run by beat and after a migration; any number of them
+at once take turns. A week ahead means that upkeep may be dead for a week before anyone notices in the traffic;
+`arauto doctor` and the metric `partitions_ahead_days` notice on the first day.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,8 @@ class PartitionsAhead:
     def run_once(self) -> int:
         """Make what is missing; return how many partitions were made.
 
-        Each day is a transaction of its own under a lock timeout: a busy table costs this run one day, not all.
+        Each day is a transaction of its own under a lock timeout. A table that stays locked ends this run with
+        OperationalError: the days before are made, nothing is half made, and the next run goes on.
         """
         with self.engine.begin() as connection:
             today = partitions.today(connection)
