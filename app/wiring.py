@@ -96,6 +96,7 @@ class RelayServices:
     """What the relay worker runs."""
 
     relay: Relay
+    markers: Markers
     rescue_queued: RescueQueued
     nudge: Nudge
 
@@ -216,6 +217,7 @@ def relay_services(settings: Settings) -> RelayServices:
     )
     return RelayServices(
         relay=Relay(engine, way, markers, limits),
+        markers=markers,
         rescue_queued=RescueQueued(
             engine, way, hold_seconds=settings.rescue_hold_seconds, limit=settings.rescue_limit
         ),

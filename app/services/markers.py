@@ -6,7 +6,7 @@ agreement in Redis that one does so an interval saves messages, and nothing depe
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from time import monotonic
+from time import monotonic, sleep
 
 import redis
 from sqlalchemy.engine import Engine
@@ -18,6 +18,8 @@ from app.observability.logging import get_logger
 from app.services.outlets import Outlet
 
 _log = get_logger(__name__)
+
+_RETRY_SECONDS = 0.5
 
 
 @dataclass(slots=True)
@@ -69,6 +71,23 @@ class Markers:
         if not has_many and not self._is_my_turn(priority):
             return False
         return self.emit(priority, partitions, within_seconds)
+
+    def open_pipe(self, within_seconds: float, pause: Callable[[float], object] = sleep) -> bool:
+        """Send one marker of each priority down the pipe as soon as the outlet answers, within `within_seconds`.
+
+        It opens what the first message would otherwise open: the producers and their ids, the bridge's way to the
+        lists, the workers' connections. Returns whether all were sent; nothing depends on it.
+        """
+        deadline = self._clock() + within_seconds
+        waiting = list(Priority)
+        while waiting and self._clock() < deadline:
+            for priority in tuple(waiting):
+                partitions = self._outlet.partitions(priority)
+                if partitions is not None and self.emit(priority, partitions, within_seconds):
+                    waiting.remove(priority)
+            if waiting:
+                pause(_RETRY_SECONDS)
+        return not waiting
 
     def emit(self, priority: Priority, partitions: int, within_seconds: float) -> bool:
         """Draw a number, then send it down every partition.
