@@ -98,33 +98,41 @@ class TopicLoop:
         self._carried += self._poll(1, wait_seconds)
 
     def _hand_on(self, records: list[Handed | Poison]) -> None:
-        """Push the good ones, set the others aside, in this order, and take note of the offsets."""
+        """Pass on what can be trusted; hold the topic in front of a run of poison that is too long."""
+        trusted = self._trusted(records)
+        if self._pass_on(records[:trusted]) and trusted < len(records):
+            self._hold(next(record for record in records[trusted:] if isinstance(record, Poison)))
+
+    def _pass_on(self, records: list[Handed | Poison]) -> bool:
+        """Push the good ones, set the others aside, then note the offsets; False when told to stop before."""
         good = [record for record in records if isinstance(record, Handed)]
         bad = [record for record in records if isinstance(record, Poison)]
-        if not self._judge(records):
-            return
         if good and not self._persist(lambda: self._push(good)):
-            return
+            return False
         if bad and not self._persist(lambda: self._set_aside(bad)):
-            return
+            return False
         for record in records:
             if record.partition not in self._revoked:
                 self._enqueued[record.partition] = self._uncommitted[record.partition] = record.offset + 1
+        return True
 
-    def _judge(self, records: list[Handed | Poison]) -> bool:
-        """Count poison in a row; at the limit hold the topic, uncommitted, until an operator starts us anew."""
-        for record in records:
+    def _trusted(self, records: list[Handed | Poison]) -> int:
+        """Count poison in a row; return how many records lie before a run beyond the limit, all if there is none.
+
+        Such a run stays uncommitted until an operator starts us anew; what came before it must not wait for that.
+        """
+        behind_good = 0
+        for number, record in enumerate(records):
             if isinstance(record, Poison):
                 self._poison_in_a_row += 1
             elif not isinstance(record.item, Marker):
                 self._poison_in_a_row = 0
+                behind_good = number + 1
             if self._poison_in_a_row > self._limits.poison_stop:
-                self._hold(record)
-                return False
-        return True
+                return behind_good
+        return len(records)
 
-    def _hold(self, record: Handed | Poison) -> None:
-        reason = record.reason if isinstance(record, Poison) else ""
+    def _hold(self, record: Poison) -> None:
         self._pause(is_paused=True)
         next_shout = 0.0
         while not self._stop.is_set():
@@ -135,7 +143,7 @@ class TopicLoop:
                     topic=self._lane.topic,
                     partition=record.partition,
                     offset=record.offset,
-                    reason=reason,
+                    reason=record.reason,
                     in_a_row=self._poison_in_a_row,
                     next_step="deploy a bridge that understands the topic or roll its producer back; restart",
                 )

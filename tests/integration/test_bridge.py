@@ -168,6 +168,17 @@ def test_a_run_of_poison_holds_the_topic(make_settings, redis_client):
         never(lambda: len(read_topic(settings.kafka_bootstrap_servers, DEAD_LETTER_TOPIC)) > 5, seconds=2.0)
 
 
+def test_what_lies_before_a_run_of_poison_does_not_wait_for_an_operator(make_settings, redis_client):
+    """Fails when the whole batch is held: good ids in front of the run would be neither sent nor rescued."""
+    settings = make_settings(database_url="", bridge_poison_stop=5)
+    good = records(8, partition=0)
+    poison = [Record(LOW.topic, b"?%d" % number, partition=0) for number in range(30)]
+    publish(settings, good + poison)
+    with bridge(settings):
+        eventually(lambda: carried(redis_client) == [record.key for record in good], seconds=30)
+        never(lambda: read_topic(settings.kafka_bootstrap_servers, DEAD_LETTER_TOPIC), seconds=1.0)
+
+
 def test_a_long_list_pauses_the_topic_until_it_is_short(make_settings, redis_client):
     """Kafka holds the excess: above the high-water mark nothing is added, below half of it everything comes."""
     settings = make_settings(database_url="", bridge_high_water=10)
