@@ -5,6 +5,7 @@ still coming up.
 """
 
 import time
+from functools import partial
 
 from flask import Flask, Response, g, request
 from flask_smorest import Api
@@ -29,6 +30,7 @@ def create_app(settings: Settings | None = None, services: wiring.ApiServices | 
     app.url_map.merge_slashes = False
     app.extensions[EXTENSION] = services or wiring.api_services(settings)
     app.extensions["arauto_auth"] = Authenticator(settings)
+    app.extensions[health.METRICS] = partial(metrics.exposition, settings)
     api = Api(app)
     openapi.describe(api)
     api.register_blueprint(notifications.blueprint)

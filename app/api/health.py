@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 
 import orjson
-from flask import Response
+from flask import Response, current_app
 from flask_smorest import Blueprint
-from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from app.api.answers import ErrorAnswer, HealthAnswer
 from app.api.auth import public
@@ -22,6 +22,8 @@ from app.services.health import Health
 
 blueprint = Blueprint("health", __name__, description="Health and metrics")
 
+METRICS = "arauto_metrics"
+"""The application's extension that returns what `/metrics` answers."""
 _RETRY_AFTER = {"Retry-After": "5"}
 _OK = b'{"status":"ok"}'
 _UP_OR_NOT = {
@@ -92,12 +94,12 @@ def health() -> Response:
     blueprint,
     "GET",
     "/metrics",
-    operation("Metrics of this process", {HTTPStatus.OK: ("Prometheus text format.", None)}),
+    operation("Metrics of this server's processes", {HTTPStatus.OK: ("Prometheus text format.", None)}),
 )
 @public
 def metrics() -> Response:
     """For Prometheus."""
-    return Response(generate_latest(REGISTRY), content_type=CONTENT_TYPE_LATEST)
+    return Response(current_app.extensions[METRICS](), content_type=CONTENT_TYPE_LATEST)
 
 
 def _unavailable() -> Response:

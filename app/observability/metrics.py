@@ -2,10 +2,10 @@
 
 Labels never carry a tenant, an id or an address: the number of series stays bounded whatever is sent.
 
-A process can open a port of its own (`METRICS_PORT`); several on one machine take the next free ones. An API with
-several worker processes shares one port instead: with `PROMETHEUS_MULTIPROC_DIR` set (to an empty folder, before
-the start) the client library keeps every number in files of that folder, the first process that gets the port
-serves the sum for all, and the others find it taken and are content. Gauges then show what was written last.
+A bridge or Celery worker can open a port of its own (`METRICS_PORT`); several on one machine take the next free
+ones. The API answers `/metrics` itself. Processes that share a port need `PROMETHEUS_MULTIPROC_DIR` (an empty
+folder, set before the start): the client library keeps every number in files of that folder, so that any of them
+can answer with the sum; who finds the port taken is content. Gauges then show what was written last.
 """
 
 import errno
@@ -14,7 +14,15 @@ from functools import partial
 from threading import Thread
 from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import (
+    REGISTRY,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+    start_http_server,
+)
 from prometheus_client.multiprocess import MultiProcessCollector  # type: ignore[attr-defined, unused-ignore]
 
 from app.observability.logging import get_logger
@@ -118,6 +126,11 @@ def _registry(directory: str) -> CollectorRegistry:
     registry = CollectorRegistry()
     MultiProcessCollector(registry, path=directory)  # type: ignore[no-untyped-call, unused-ignore]
     return registry
+
+
+def exposition(settings: Settings) -> bytes:
+    """Return all metrics in Prometheus' text format: of this process, or of all that share the folder."""
+    return generate_latest(_registry(settings.prometheus_multiproc_dir))
 
 
 def serve(settings: Settings) -> Callable[[], None] | None:

@@ -1,7 +1,11 @@
 """The metrics port: served when asked for, on the next free port beside a sibling, shared through a folder."""
 
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
@@ -66,3 +70,12 @@ def test_with_a_shared_folder_one_process_serves_for_all(
     assert serve(port, prometheus_multiproc_dir=str(tmp_path))
     assert serve(port, prometheus_multiproc_dir=str(tmp_path)) is False
     read(port)
+
+
+def test_with_a_shared_folder_any_process_answers_for_its_siblings(tmp_path: Path) -> None:
+    """Fails when `/metrics` of an API with several processes tells only of the one that was asked."""
+    count = "from app.observability import metrics; metrics.CANCELLED.inc(7)"
+    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", count], env=environment, check=True)
+    settings = Settings(_env_file=None, prometheus_multiproc_dir=str(tmp_path))  # type: ignore[call-arg]
+    assert b"notification_cancelled_total 7.0" in metrics.exposition(settings)
