@@ -187,10 +187,6 @@ class Settings(BaseSettings):
         chosen = parse_policies(self.unknown_policy)
         return chosen.get((channel, priority), default_policy(channel, priority))
 
-    def unknown_window(self, priority: Priority) -> float:
-        """Return how long an UNKNOWN delivery waits for evidence, in seconds."""
-        return self.unknown_window_high_seconds if priority is Priority.HIGH else self.unknown_window_seconds
-
 
 def parse_policies(text: str) -> dict[tuple[Channel, Priority], Policy]:
     """Read `SMS:HIGH=hold,EMAIL:LOW=resend`; raise ValueError naming the part that cannot be read."""

@@ -113,4 +113,3 @@ def test_the_lease_outlasts_every_call():
     """A lease is longer than the adapters' deadline by the margin, and at least the minimum."""
     assert make(provider_timeout_seconds=20).lease_seconds == 120
     assert make(provider_timeout_seconds=200).lease_seconds == 230
-    assert make().unknown_window(Priority.HIGH) < make().unknown_window(Priority.LOW)
