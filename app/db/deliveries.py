@@ -30,8 +30,10 @@ WRITE_OPTIONS = "-c enable_nestloop=off -c enable_mergejoin=off"
 """For the connections that claim, record and defer: statistics of a young partition say that hardly any row is
 QUEUED or SENDING, and a nested loop over a chunk of 200 then compares 40,000 pairs. `load` wants the loop."""
 
+# An in-app message has no address: its recipient is the user in whose inbox it lies.
 LOAD = """
-SELECT d.id::text, d.attempts, d.attempts_allowed, d.priority, n.recipients ->> d.channel, n.title, n.body,
+SELECT d.id::text, d.attempts, d.attempts_allowed, d.priority,
+       CASE d.channel WHEN 'IN_APP' THEN d.user_id ELSE n.recipients ->> d.channel END, n.title, n.body,
        CASE WHEN n.metadata <> '{}' THEN n.metadata::text END, n.template,
        extract(epoch FROM d.next_attempt_at - now())::float8
 FROM delivery d

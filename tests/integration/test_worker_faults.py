@@ -6,8 +6,10 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from app.db import deliveries
+from app.domain.kinds import Channel
 from app.services.deliver import dispatcher, recorder
 from app.services.deliver import lane as lane_module
+from providers.in_app.store import InAppProvider
 from tests import delivery_rows as rows
 from tests.waiting import eventually
 from tests.worker_harness import ScriptedProvider
@@ -97,3 +99,13 @@ def test_a_provider_that_does_not_close_keeps_no_outcome_back(run_worker, engine
         running.park(ids)
         eventually(lambda: rows.statuses(engine, ids) == {"SENT": 3})
     assert not running.worker._recorder._thread.is_alive()
+
+
+def test_an_in_app_message_that_was_scheduled_needs_no_address(run_worker, engine):
+    """Fails when every channel must have a recipient: a scheduled in-app message would end `no_recipient`."""
+    ids = rows.add(engine, channel=Channel.IN_APP)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE notification SET recipients = '{}'")
+    with run_worker(ScriptedProvider(), {Channel.IN_APP: InAppProvider()}) as running:
+        running.park(ids, channel=Channel.IN_APP)
+        eventually(lambda: rows.row(engine, ids[0])["status"] == "DELIVERED")
