@@ -54,6 +54,8 @@ class Keeper:
         self._is_stopping = False
         self._replaced_by = 0.0
         self._quick_deaths = 0
+        self._wanted = asyncio.Event()
+        self._wanted.set()
 
     @property
     def pid(self) -> int | None:
@@ -62,10 +64,15 @@ class Keeper:
 
     async def run(self) -> None:
         """Keep the process running until `stop`; raise StartError when it cannot be started at all."""
-        while not self._is_stopping:
+        while True:
+            await self._wanted.wait()
+            if self._is_stopping:
+                return
             problem = await self._one_life()
             if self._is_stopping:
                 return
+            if not self._wanted.is_set():
+                continue
             if self._replaced_by:
                 self._replaced_by = 0.0
                 continue
@@ -141,9 +148,24 @@ class Keeper:
             self._terminal.event(self.name, f"starting anew: {why}")
             self._child.ask_to_stop()
 
+    async def hold(self) -> None:
+        """Stop the process and keep it down until `resume`."""
+        self._wanted.clear()
+        await self._end()
+        while self._child is not None:  # noqa: ASYNC110  `run` notices the end at its next look
+            await asyncio.sleep(_WATCH_SECONDS)
+
+    def resume(self) -> None:
+        """Start a process again that was held; nothing for one that runs."""
+        self._wanted.set()
+
     async def stop(self) -> None:
         """Stop for good: cleanly, by force when its time is up."""
         self._is_stopping = True
+        self._wanted.set()
+        await self._end()
+
+    async def _end(self) -> None:
         child = self._child
         if child is None:
             return

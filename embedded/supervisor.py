@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from app.settings import Settings
+from embedded.control import Control
 from embedded.folder import DataFolder
 from embedded.keeper import Keeper, Recipe, StartError, ended, with_environment
 from embedded.parts import Job, Part, jobs, parts, token_command
@@ -47,6 +48,7 @@ class Stack:
         self._token = ""
         self._is_published = False
         self._begun = time.monotonic()
+        self._control = Control(folder.path, self._keepers)
 
     async def run(self) -> int:
         """Start, stay until a signal or a failure, stop; return the exit code."""
@@ -58,6 +60,8 @@ class Stack:
             loop.add_signal_handler(number, self._on_signal, number)
         code = 0
         try:
+            if not await self._control.open():
+                self._terminal.event("up", "the data folder's path is too long for a socket: no `arauto stack`")
             self._spawn(self._start())
             await self._until_stopped()
         except (StartError, ServerError) as error:
@@ -217,6 +221,7 @@ class Stack:
         self._folder.publish(self._about())
 
     async def _stop_all(self) -> None:
+        self._control.close()
         self._is_published = False
         self._stop.set()
         last = {name for names in _ORDER_OF_STOPPING for name in names}

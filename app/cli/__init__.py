@@ -8,7 +8,22 @@ stderr. Exit codes: 0 done, 1 it looked and found something wrong, 2 it could no
 
 import typer
 
-from app.cli import api, bridge, dlq, doctor, ledger, migrate, replay, send, status, token, up, version, watch
+from app.cli import (
+    api,
+    bridge,
+    dlq,
+    doctor,
+    ledger,
+    migrate,
+    replay,
+    send,
+    stack,
+    status,
+    token,
+    up,
+    version,
+    watch,
+)
 
 app = typer.Typer(
     name="arauto",
@@ -20,6 +35,7 @@ app = typer.Typer(
 )
 
 app.command("up")(up.up)
+app.command("stack")(stack.stack)
 app.command("migrate")(migrate.migrate)
 app.command("topics")(bridge.topics)
 app.command("api")(api.api)

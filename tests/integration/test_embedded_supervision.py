@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from embedded.control import Control, ControlError, ask
 from embedded.folder import DataFolder
 from embedded.keeper import Keeper, Recipe, StartError
 from embedded.ports import PortBook, free_port, listens
@@ -241,3 +242,34 @@ def test_the_terminal_may_go_away() -> None:
     terminal = Terminal(Closed())
     terminal.event("api", "ready")
     terminal.block("still here")
+
+
+def test_a_process_that_was_stopped_stays_down_until_it_is_started(tmp_path: Path) -> None:
+    """`arauto stack stop` holds, `start` brings it back with another pid; nonsense is answered with what there is."""
+    lines = _Lines()
+
+    async def scenario() -> None:
+        keeper = _keeper(tmp_path, _SLEEPER, lines)
+        control = Control(tmp_path, {"part": keeper})
+        assert await control.open()
+        running = asyncio.create_task(keeper.run())
+        await asyncio.wait_for(keeper.ready.wait(), 20)
+        first = keeper.pid
+        assert await asyncio.to_thread(ask, tmp_path, {"do": "stop", "name": "part"}) == {
+            "name": "part",
+            "pid": None,
+            "state": "down",
+        }
+        with pytest.raises(ControlError, match="choose from part"):
+            await asyncio.to_thread(ask, tmp_path, {"do": "stop", "name": "nobody"})
+        with pytest.raises(ControlError, match="never wiped"):
+            await asyncio.to_thread(ask, tmp_path, {"do": "stop", "name": "part", "wipe": True})
+        assert keeper.pid is None
+        answer = await asyncio.to_thread(ask, tmp_path, {"do": "start", "name": "part"})
+        assert answer["state"] == "ready"
+        assert answer["pid"] not in {None, first}
+        control.close()
+        await keeper.stop()
+        await running
+
+    asyncio.run(scenario())
