@@ -245,7 +245,7 @@ def test_the_terminal_may_go_away() -> None:
 
 
 def test_a_process_that_was_stopped_stays_down_until_it_is_started(tmp_path: Path) -> None:
-    """`arauto stack stop` holds, `start` brings it back with another pid; nonsense is answered with what there is."""
+    """`arauto stack stop` holds, `start` brings it back with another pid; nonsense gets an answer."""
     lines = _Lines()
 
     async def scenario() -> None:
