@@ -80,7 +80,7 @@ END_TO_END_SECONDS = Histogram(
     buckets=(*_FAST, 60.0, 300.0, 3600.0),
 )
 CLAIM_LOST = Counter("delivery_claim_lost_total", "Ids whose claim found nothing to do", ("priority",))
-RECORD_LOST = Counter("delivery_record_lost_total", "Outcomes that were not ours to record any more", ("verb",))
+RECORD_LOST = Counter("delivery_record_lost_total", "Outcomes that were not ours to record any more", ("outcome",))
 DEFERRED = Counter("delivery_deferred_total", "Deferrals; they cost no attempt", ("reason",))
 GIVEN_BACK = Counter("delivery_given_back_total", "Claims given back before a call", ("reason",))
 UNRENDERABLE = Counter("delivery_unrenderable_total", "Deliveries that could not be rendered", ("channel",))

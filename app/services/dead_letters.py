@@ -1,8 +1,8 @@
 """Dead letters: records that no try could understand, kept with their reason and origin until someone looks.
 
-A record is set aside before its offset is committed, with its value unchanged, so nothing is thrown away.
-Replaying puts it back where it came from; that is safe at any time, since a delivery that is done ignores its
-message. A database, Redis or broker that is down makes no dead letters.
+A record is set aside before its offset is committed, so nothing is thrown away; only a value beyond 900 kB is cut,
+to leave room for the headers that say where it came from. Replaying puts it back there; that is safe at any time,
+since a delivery that is done ignores its message. A database, Redis or broker that is down makes no dead letters.
 """
 
 from collections.abc import Sequence
