@@ -92,6 +92,7 @@ def settings(stack: Stack) -> Settings:
         database_url=str(stack.info["database_url"]),
         redis_url=str(stack.info["redis_url"]),
         kafka_bootstrap_servers=str(stack.info["kafka_bootstrap"]),
+        provider_rate_per_second=1_000_000,
     )
 
 
