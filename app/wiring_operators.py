@@ -1,4 +1,4 @@
-"""The composition root's second room: what only an operator's command builds; no process loads it in vain."""
+"""The composition root's room for what only an operator's command builds; no process loads it in vain."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,9 @@ from app.services.replay import Replay
 from app.services.status import Status
 from app.services.task_list import TaskList
 from app.settings import Settings
-from app.wiring import breaker, broker_client, dead_letters, nudge, once_per_process
+from app.wiring import broker_client, nudge, once_per_process
+from app.wiring_pipeline import dead_letters
+from app.wiring_worker import breaker
 
 _REPORT_TIMEOUT_SECONDS = 600.0
 _INSPECT_SECONDS = 2.0

@@ -5,7 +5,7 @@ import time
 from app.db.session import make_engine
 from app.domain.kinds import Channel, Priority
 from app.services.outlets import KafkaOutlet
-from app.wiring import outlet, relay_services
+from app.wiring_pipeline import outlet, relay_services
 from bench import fill
 from bench.report import Figure, at_least
 from bench.stack import Stack

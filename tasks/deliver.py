@@ -9,7 +9,7 @@ from app.celery_app import task
 from app.domain.kinds import Channel, Priority
 from app.queues import LANES, TASK_DELIVER, TASK_RETRY
 from app.settings import get_settings
-from app.wiring import worker
+from app.wiring_worker import worker
 
 _QUEUE_PRIORITY = {lane.queue: lane.priority for lane in LANES.values()}
 _DELIVERS = threading.Event()

@@ -3,7 +3,7 @@
 from app.celery_app import task
 from app.queues import TASK_MARK
 from app.settings import get_settings
-from app.wiring import worker
+from app.wiring_worker import worker
 
 
 @task(TASK_MARK)

@@ -10,7 +10,7 @@ from app.domain.kinds import Priority
 from app.observability.logging import get_logger
 from app.queues import RELAY_QUEUE, TASK_RELAY
 from app.settings import get_settings
-from app.wiring import relay_services
+from app.wiring_pipeline import relay_services
 
 _log = get_logger(__name__)
 _WARM_UP_SECONDS = 60.0

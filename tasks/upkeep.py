@@ -12,7 +12,7 @@ from app.celery_app import task
 from app.observability.logging import get_logger
 from app.queues import TASK_PARTITIONS, TASK_PRUNE, TASK_RESCUE
 from app.settings import get_settings
-from app.wiring import recovery_services, relay_services, upkeep_services
+from app.wiring_pipeline import recovery_services, relay_services, upkeep_services
 
 _log = get_logger(__name__)
 

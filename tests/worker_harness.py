@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app import wiring
+from app import wiring_worker
 from app.domain.kinds import Channel, Priority
 from app.services.deliver.countdowns import Countdown
 from app.services.deliver.worker import DeliveryWorker
@@ -82,10 +82,10 @@ def run_worker(monkeypatch: pytest.MonkeyPatch, make_settings: Callable[..., Any
     ) -> Iterator[Running]:
         countdowns: list[Countdown] = []
         by_channel = dict.fromkeys(Channel, provider) | (others or {})
-        monkeypatch.setattr(wiring, "provider", lambda _settings, channel: by_channel[channel])
-        monkeypatch.setattr(wiring, "send_retry", countdowns.append)
+        monkeypatch.setattr(wiring_worker, "provider", lambda _settings, channel: by_channel[channel])
+        monkeypatch.setattr(wiring_worker, "send_retry", countdowns.append)
         defaults = {"kafka_bootstrap_servers": "127.0.0.1:1", "worker_stop_seconds": 3.0}
-        worker = wiring.worker.__wrapped__(make_settings(**(defaults | chosen)))
+        worker = wiring_worker.worker.__wrapped__(make_settings(**(defaults | chosen)))
         worker.start()
         try:
             yield Running(worker, countdowns)

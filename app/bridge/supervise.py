@@ -10,7 +10,7 @@ from app.observability import metrics
 from app.observability.logging import get_logger
 from app.queues import Lane
 from app.settings import Settings
-from app.wiring import chunk_sizes, dead_letters, task_list
+from app.wiring_pipeline import chunk_sizes, dead_letters, task_list
 
 _log = get_logger(__name__)
 _WAIT_SECONDS = 0.5

@@ -2,7 +2,7 @@
 
 import os
 
-from app import wiring
+from app import wiring_worker
 from app.services.deliver.render import render
 from tasks import app
 
@@ -16,4 +16,4 @@ def deadly(row):
     return render(row)
 
 
-wiring.render = deadly
+wiring_worker.render = deadly

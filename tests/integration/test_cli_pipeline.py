@@ -16,7 +16,7 @@ from app.kafka.producer import Publisher, Record
 from app.queues import LANES
 from app.services.dead_letters import Poison
 from app.settings import Settings
-from app.wiring import dead_letters
+from app.wiring_pipeline import dead_letters
 from embedded.ports import free_port
 from embedded.processes import Child, Launch
 from tests.integration.command_line import CommandLine

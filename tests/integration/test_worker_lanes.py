@@ -7,7 +7,7 @@ from time import monotonic
 import pytest
 import redis
 
-from app import wiring
+from app import wiring_worker
 from app.db import deliveries
 from app.domain.kinds import Channel, Priority
 from app.services.deliver import lane as lane_module
@@ -70,7 +70,7 @@ def test_one_bad_member_fails_alone(run_worker, engine, monkeypatch):
             raise ZeroDivisionError
         return render(row)
 
-    monkeypatch.setattr(wiring, "render", explosive)
+    monkeypatch.setattr(wiring_worker, "render", explosive)
     bad = rows.add(engine, 1, body="bad")
     empty = rows.add(engine, 1, body=" ")
     with engine.begin() as connection:

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import subprocess
 import sys
 
 import pytest
@@ -71,6 +72,16 @@ def test_only_the_wiring_builds_engines_producers_and_redis_clients():
         and name(path) not in homes
     }
     assert not strays
+
+
+def test_the_api_loads_neither_kafka_nor_celery_nor_an_adapter():
+    """A process of the API starts quickly and stays small: what only others need is imported by others.
+
+    Fails when the API's room of the wiring imports one of the pipeline's.
+    """
+    loaded = "import sys, app.factory; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    answer = subprocess.run([sys.executable, "-c", loaded], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert not {"confluent_kafka", "celery", "kombu", "providers", "aiosmtplib"} & set(answer.stdout.split())
 
 
 def test_the_domain_uses_the_standard_library_only():

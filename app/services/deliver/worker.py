@@ -49,7 +49,7 @@ class WorkerLimits:
 
 
 class DeliveryWorker:
-    """Parks ids and sees them through. Built by `app.wiring`; one a process."""
+    """Parks ids and sees them through. Built by `app.wiring_worker`; one a process."""
 
     def __init__(
         self,
