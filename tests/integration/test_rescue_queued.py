@@ -200,3 +200,23 @@ def test_the_relay_sends_markers_behind_what_it_published(engine, database_url, 
         relay.run(Priority.LOW)
     assert outlet.marks
     assert row(engine, ids[0])["published_seq"] < outlet.marks[0][1]
+
+
+def test_the_pipe_is_opened_as_soon_as_the_broker_answers(engine, outlet):
+    """At the start one marker of each priority goes first, and waits for a broker that is still coming up."""
+    outlet.count = None
+
+    def the_broker_comes_up(_seconds: float) -> None:
+        outlet.count = 2
+
+    assert make_markers(engine, outlet).open_pipe(10.0, pause=the_broker_comes_up)
+    assert [(priority, partitions) for priority, _, partitions in outlet.marks] == [(p, 2) for p in Priority]
+
+
+def test_a_broker_that_stays_away_does_not_hold_the_start_up(engine, outlet):
+    """The warm-up ends by itself: the first message opens what it could not."""
+    outlet.count = None
+    now = iter(range(1000))
+    markers = make_markers(engine, outlet, clock=lambda: float(next(now)))
+    assert not markers.open_pipe(10.0, pause=lambda _seconds: None)
+    assert outlet.marks == []
