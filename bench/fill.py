@@ -2,6 +2,7 @@
 
 import contextlib
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from app.wiring import api_services
 from bench.stack import Stack
 
 CHUNK = 1000
+CALLERS = 2
 LEFT_OVER_CONNECTIONS = 8
 
 _STATES = "SELECT status, count(*) FROM delivery WHERE notification_id = ANY(%s::uuid[]) GROUP BY status"
@@ -50,15 +52,15 @@ def bulk(
     due_in_seconds: float = 0.0,
     user_id: str = "bulk",
 ) -> list[str]:
-    """Accept `count` notifications of one delivery each, set-wise; return the notification ids.
+    """Accept `count` notifications of one delivery each, set-wise from two callers; return the notification ids.
 
     With `due_in_seconds` all of them fall due at one instant, counted from the end of this call's preparation.
     """
     due_at = datetime.now(UTC) + timedelta(seconds=due_in_seconds) if due_in_seconds else None
     addresses = {"SMS": "+447700900000", "EMAIL": "ok@sandbox.example.com", "PUSH": "sandbox:ok"}
     accept = api_services(settings(stack)).accept
-    ids: list[str] = []
-    for start in range(0, count, CHUNK):
+
+    def store(start: int) -> list[UUID]:
         batch = [
             Submission(
                 user_id=user_id,
@@ -74,8 +76,11 @@ def bulk(
             )
             for number in range(start, min(start + CHUNK, count))
         ]
-        ids.extend(str(identifier) for identifier in _store(accept, batch))
-    return ids
+        return _store(accept, batch)
+
+    with ThreadPoolExecutor(CALLERS) as pool:
+        stored = list(pool.map(store, range(0, count, CHUNK)))
+    return [str(identifier) for chunk in stored for identifier in chunk]
 
 
 def _store(accept: Accept, batch: list[Submission]) -> list[UUID]:
