@@ -10,6 +10,7 @@ from urllib.request import urlopen
 from uuid import uuid4
 
 import pytest
+import redis
 from celery import Celery
 from kombu import Queue
 
@@ -17,8 +18,10 @@ from app.domain.kinds import Channel, Priority
 from app.domain.uncertainty import Policy
 from app.services.rescue_sending import RescueSending
 from app.services.resolve import Resolve
+from app.wiring_pipeline import relay_services
 from embedded.ports import free_port
 from embedded.processes import Child, Launch, tail
+from embedded.valkey import Valkey
 from tests import delivery_rows as rows
 from tests.waiting import eventually, never
 
@@ -57,8 +60,7 @@ class Worker:
 def start_worker(database_url, redis_url, sandbox, tmp_path):
     """A factory of running LOW workers; each is killed at the end."""
     children: list[Child] = []
-    sender = Celery("test", broker=redis_url, set_as_current=False)
-    sender.conf.task_queues = [Queue(name, routing_key=name) for name in ("high", "normal", "low")]
+    senders: list[Celery] = []
 
     def start(application: str = "tasks", **settings: str) -> Worker:
         log = tmp_path / f"worker-{len(children)}.log"
@@ -72,6 +74,9 @@ def start_worker(database_url, redis_url, sandbox, tmp_path):
             "LEASE_MINIMUM_SECONDS": "1",
             **{name.upper(): value for name, value in settings.items()},
         }
+        sender = Celery("test", broker=environment["REDIS_URL"], set_as_current=False)
+        sender.conf.task_queues = [Queue(name, routing_key=name) for name in ("high", "normal", "low")]
+        senders.append(sender)
         command = [sys.executable, "-m", "celery", "-A", application, "worker", "-Q", "low", "-c", "2"]
         command += ["-n", f"test{len(children)}@%h", "-l", "INFO"]
         child = Child(Launch(command, log, environment))
@@ -84,7 +89,8 @@ def start_worker(database_url, redis_url, sandbox, tmp_path):
     for child in children:
         with contextlib.suppress(ProcessLookupError):
             child.kill()
-    sender.close()
+    for sender in senders:
+        sender.close()
 
 
 def recover(engine, policy: Policy = Policy.HOLD) -> None:
@@ -225,3 +231,42 @@ def test_a_rendering_that_kills_its_worker_ends_undeliverable(start_worker, engi
     eventually(lambda: rows.row(engine, bad[0])["status"] == "FAILED", seconds=30)
     eventually(lambda: rows.statuses(engine, good) == {"SENT": 20}, seconds=30)
     assert rows.row(engine, bad[0])["error_code"] == "undeliverable"
+
+
+def test_a_worker_consumes_again_after_its_broker_dropped_it(
+    start_worker, engine, make_settings, sandbox, tmp_path
+):
+    """Case A03. Three drops in three seconds and a restart: the worker takes new tasks, and no old one is lost.
+
+    What a dropped connection took with it is found by a marker and published again, as in the whole pipeline.
+    """
+    with Valkey(tmp_path / "valkey", free_port()) as broker, redis.Redis.from_url(broker.url) as client:
+        settings = make_settings(
+            redis_url=broker.url,
+            kafka_bootstrap_servers="127.0.0.1:1",
+            transport="direct",
+            bridge_chunk_low=1,
+            rate_wait_seconds=1.0,
+            rescue_hold_seconds=2.0,
+        )
+        pipeline = relay_services.__wrapped__(settings)
+        worker = start_worker(redis_url=broker.url, rate_wait_seconds="1", rescue_hold_seconds="2")
+        ids = rows.add(engine, 200, status="PENDING")
+        assert pipeline.relay.run(Priority.LOW) == 200
+        for _ in range(3):
+            client.client_kill_filter(_type="normal", skipme=True)
+            never(lambda: worker.child.poll() is not None, seconds=0.9)
+        broker.stop()
+        broker.start()
+        fresh = rows.add(engine, 30, status="PENDING")
+
+        def all_sent(which: list[str]) -> bool:
+            pipeline.relay.run(Priority.LOW)
+            pipeline.markers.emit(Priority.LOW, 1, 2.0)
+            pipeline.rescue_queued.run_once()
+            return rows.statuses(engine, which) == {"SENT": len(which)}
+
+        eventually(lambda: all_sent(fresh), seconds=30, every_seconds=0.5, why="it takes no new task")
+        eventually(lambda: all_sent(ids), seconds=30, every_seconds=0.5, why="old tasks are lost")
+        assert worker.child.poll() is None
+    assert sandbox.stats()["duplicates"] == 0

@@ -74,7 +74,7 @@ def test_every_test_that_the_map_names_exists():
 
 
 def test_every_case_named_in_a_docstring_is_mapped_there():
-    """`Case A01.` in a test's docstring and the map agree."""
+    """What a test's docstring says that it covers, the map says too."""
     unmapped = {
         f"{case}: {node}"
         for case, nodes in _named_in_docstrings().items()
