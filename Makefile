@@ -10,6 +10,8 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # A dozen processes start at once: without bytecode each of them compiles the same modules first.
 COMPILE := $(BIN)/python -m compileall -q -j 0 .venv/lib app tasks providers sandbox embedded migrations celeryconfig.py
+# Tests mostly wait for processes that they start, so three at a time fit two cores; a file stays together.
+PARALLEL := -n 3 --dist loadfile
 FULL_FLAG := $(if $(FULL),--full,)
 
 .PHONY: help run test lint format test-kafka bench soak chaos backlog bulkhead lock clean
@@ -21,7 +23,7 @@ run: .venv/run.stamp  ## Start the whole system on this machine (ARGS="--broker 
 	@exec $(BIN)/arauto up $(ARGS)
 
 test: .venv/dev.stamp lint  ## Lint, types, import contracts, then every test
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 lint: .venv/dev.stamp  ## Style, format, types, import contracts, module length
 	$(BIN)/ruff check .
@@ -35,7 +37,7 @@ format: .venv/dev.stamp  ## Let ruff lay the code out and fix what it can
 	$(BIN)/ruff check --fix .
 
 test-kafka: .venv/dev.stamp  ## Only the suites on Apache Kafka (or on KAFKA_BOOTSTRAP_SERVERS)
-	$(BIN)/python -m pytest -m kafka $(ARGS)
+	$(BIN)/python -m pytest -m kafka $(PARALLEL) $(ARGS)
 
 bench: .venv/dev.stamp  ## Speed against its yardsticks in one run (FULL=1, ARGS="--only relay")
 	$(BIN)/python -m bench $(FULL_FLAG) $(ARGS)
