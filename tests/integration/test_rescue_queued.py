@@ -180,6 +180,29 @@ def test_markers_flow_while_something_is_in_the_pipe(engine, outlet):
     assert seq > row(engine, ids[0])["published_seq"]
 
 
+def test_the_number_of_a_marker_is_committed_before_it_is_sent(engine, outlet):
+    """A crash of the database may hand out again what was not committed, below a marker that has passed.
+
+    Fails when the marker is produced inside the transaction that drew its number.
+    """
+    open_transactions = []
+
+    def look(*_arguments: object) -> bool:
+        open_transactions.extend(
+            sql(
+                engine,
+                "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                " AND state LIKE 'idle in transaction%%'",
+                unused=None,
+            )
+        )
+        return True
+
+    outlet.mark = look
+    assert make_markers(engine, outlet).emit(Priority.LOW, 2, 1.0)
+    assert not open_transactions
+
+
 def test_many_rows_bring_a_marker_before_its_time(engine, outlet):
     """Every so many rows a partition, so that a wave of messages has marks between."""
     clock = Clock()
