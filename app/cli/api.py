@@ -8,9 +8,10 @@ from pathlib import Path
 def api() -> None:
     """Serve the HTTP API until told to stop, on API_HOST and API_PORT.
 
-    API_WORKERS processes with API_THREADS threads each; start more of this command to scale further.
+    API_WORKERS processes with API_THREADS threads each; start more of this command, each with its own API_PORT,
+    to scale further.
 
-    Example: API_PORT=8001 arauto api
+    Example: arauto api
     """
     from app.settings import get_settings  # noqa: PLC0415  only a command that runs needs them
 
