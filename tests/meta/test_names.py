@@ -3,12 +3,16 @@
 import ast
 import re
 
+import pytest
+
 import celeryconfig
 from app import queues
 from app.celery_app import celery
 from app.domain.kinds import Channel, Priority
 from app.observability import metrics
 from tests.meta import ROOT, modules, name, tree
+
+METRIC = re.compile(r"`([a-z]+(?:_[a-z]+)*_(?:total|seconds|state|pipe|paused|parked|flight))\b")
 
 
 def _task_names() -> set[str]:
@@ -87,6 +91,15 @@ def test_every_metric_that_is_used_is_declared():
 def test_every_metric_that_is_declared_is_used():
     """A metric that nothing writes shows a reassuring zero for ever."""
     assert _declared_metrics() - set(_used_metrics()) == set()
+
+
+@pytest.mark.parametrize(
+    "page", sorted([*(ROOT / "docs/runbooks").glob("*.md"), ROOT / "docs/scaling.md"]), ids=name
+)
+def test_a_metric_that_an_operator_is_told_to_look_at_exists(page):
+    """A number in a runbook that nobody counts would stay at nothing, and calm the reader."""
+    known = {getattr(metrics, key)._name for key in _declared_metrics()}
+    assert {metric.removesuffix("_total") for metric in METRIC.findall(page.read_text())} <= known
 
 
 def test_no_metric_has_a_label_without_bounds():
