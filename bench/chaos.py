@@ -73,7 +73,7 @@ def main(
         show(f"chaos-{broker}", figures, detail, as_json=as_json)
         console.print(
             f"{proof.promised} notifications, {proof.deliveries} deliveries: {proof.states}; held as uncertain "
-            f"{len(proof.held)}; {len(proof.explained)} doubled with a reason"
+            f"{len(proof.held)}; {len(proof.explained)} doubled, by lost answer: {proof.reasons}"
         )
         for name in ("lost", "stuck", "unexplained", "doubled_under_hold", "failed_otherwise"):
             if ids := getattr(proof, name):

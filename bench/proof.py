@@ -14,7 +14,8 @@ from bench.stack import Stack
 _PROMISED = "SELECT id::text FROM notification WHERE id = ANY(%s::uuid[])"
 _DELIVERIES = """
 SELECT d.id::text, d.channel, d.priority, d.status, d.error_code, d.uncertain, d.attempts,
-       (SELECT count(*) FROM attempt a WHERE a.delivery_id = d.id AND a.outcome IN ('unknown', 'worker_lost'))
+       (SELECT string_agg(DISTINCT a.outcome || coalesce(' ' || a.code, ''), ', ') FROM attempt a
+        WHERE a.delivery_id = d.id AND a.outcome IN ('unknown', 'worker_lost'))
 FROM delivery d WHERE d.notification_id = ANY(%s::uuid[])
 """
 FINAL = {"SENT", "DELIVERED", "FAILED", "CANCELLED", "EXPIRED"}
@@ -30,6 +31,7 @@ class Proof:
     lost: list[str] = field(default_factory=list)
     stuck: list[str] = field(default_factory=list)
     explained: list[str] = field(default_factory=list)
+    reasons: dict[str, int] = field(default_factory=dict)
     unexplained: list[str] = field(default_factory=list)
     held: list[str] = field(default_factory=list)
     doubled_under_hold: list[str] = field(default_factory=list)
@@ -68,6 +70,7 @@ def prove(stack: Stack, notifications: list[str], arrivals: list[dict[str, Any]]
         elif status == "FAILED":
             proof.failed_otherwise.append(identifier)
         if calls > 1:
+            proof.reasons[unanswered or "none"] = proof.reasons.get(unanswered or "none", 0) + 1
             (proof.explained if unanswered else proof.unexplained).append(identifier)
             if channel == "SMS" and priority > 0:
                 proof.doubled_under_hold.append(identifier)
