@@ -19,7 +19,7 @@ if not now then
 end
 
 local capacity = math.floor((2 + limit / 10) * SECOND) -- Millionths of a token.
-local rate = limit * 97 / 100 -- Tokens a second, which is millionths of a token a microsecond.
+local rate = limit * 98 / 100 -- Tokens a second, which is millionths of a token a microsecond.
 local kept = math.floor(capacity * reserve / 100)
 local headroom = math.floor(limit * 5 / 100 * reserve / 100)
 

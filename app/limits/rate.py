@@ -7,7 +7,7 @@ Two gates in one script, and a grant passes both:
   were made after t - 1 s, so each was still kept at t and counted in the sum that the script compared with the
   limit at t. That sum bounds them all, so no sliding second holds more than the limit, however late or early the
   callers are. Nothing about the bucket is needed for this.
-- **The bucket.** It fills at 97 % of the limit and holds 2 + limit / 10 tokens. It paces the grants, so that the
+- **The bucket.** It fills at 98 % of the limit and holds 2 + limit / 10 tokens. It paces the grants, so that the
   window hardly ever binds, and orders the priorities: HIGH may take every token, NORMAL only those above 10 % of
   the bucket, LOW only those above 40 %. The reserve is a level and not a share of the flow: once at its level LOW
   takes all that flows in. What flowed in while a caller was late waits in the bucket: up to 60 ms of the limit for

@@ -98,12 +98,12 @@ class Dispatcher:
             self._too_late(lane, late)
 
     async def _call(self, lane: Lane, item: Work) -> None:
-        item.started = monotonic()
-        if item.started >= item.fence_until:
+        if not await _has_turn(lane) or monotonic() >= item.fence_until:
             if self._running[lane].pop(item, None) is not None:
                 lane.window.release(1)
                 self._too_late(lane, [item])
             return
+        item.started = monotonic()
         try:
             outcome = await lane.provider.send(item.message)
         except asyncio.CancelledError:
@@ -150,3 +150,13 @@ class Dispatcher:
                 await provider.close()
             except Exception:
                 log.exception("provider_close_failed", provider=provider.name)
+
+
+async def _has_turn(lane: Lane) -> bool:
+    """Wait for a start's turn; False when this worker ends meanwhile, and then no call has begun."""
+    try:
+        while (wait := lane.pacer.hold_seconds(monotonic())) > 0:  # noqa: ASYNC110  the turn comes with the clock
+            await asyncio.sleep(wait)
+    except asyncio.CancelledError:
+        return False
+    return True

@@ -21,6 +21,7 @@ from app.limits.crashes import CrashCounter
 from app.observability import metrics
 from app.observability.logging import get_logger
 from app.services.deliver.buffers import Buffer, Parking, Window
+from app.services.deliver.pacer import Pacer
 from app.services.deliver.render import Renderer, RenderError
 from app.services.deliver.work import LaneKey, Parked, Work
 from providers.base import Provider
@@ -69,6 +70,7 @@ class Lane:
         self.ready: Buffer[Work] = Buffer()
         self.granted: Buffer[Work] = Buffer()
         self.window = Window(rules.window)
+        self.pacer = Pacer(rules.limit_per_second)
         self.stopped = Event()
         self._reads = reads
         self._writes = writes
