@@ -43,7 +43,7 @@ class Held:
 
 def main(
     seconds: Annotated[float, typer.Option(help="how long the found rate is held")] = 180.0,
-    rates: Annotated[str, typer.Option(help="rates to try, per second, rising")] = "300,450,600,700,800,900,1000",
+    rates: Annotated[str, typer.Option(help="rates to try, per second, rising")] = "100,150,200,300,450,600,800,1000",
     probe_seconds: Annotated[float, typer.Option(help="how long each rate is tried first")] = 15.0,
     broker: Annotated[str, typer.Option(help="kafka, light or auto")] = "auto",
     full: Annotated[bool, typer.Option(help="hold the rate for 30 minutes")] = False,
@@ -63,7 +63,7 @@ def main(
             best = rate
         final = asyncio.run(hold(stack, best or float(rates.split(",")[0]), seconds, "hold"))
         while not final.kept and best > 50:
-            best *= 0.9
+            best *= 0.75
             final = asyncio.run(hold(stack, best, seconds, "hold"))
         ledger = stack.arauto("ledger", "--json")
     figures = [
