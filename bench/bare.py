@@ -21,7 +21,7 @@ def create_app() -> Flask:
     """Return the bare application."""
     app = Flask("bare")
     threads = int(os.environ.get("API_THREADS", "8"))
-    pool = ThreadedConnectionPool(threads, threads, os.environ["DATABASE_URL"])
+    pool = ThreadedConnectionPool(threads, threads, os.environ["DATABASE_URL"], options="-c jit=off")
 
     @app.post("/v1/notifications")
     def accept() -> Response:
