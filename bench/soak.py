@@ -43,7 +43,9 @@ class Held:
 
 def main(
     seconds: Annotated[float, typer.Option(help="how long the found rate is held")] = 180.0,
-    rates: Annotated[str, typer.Option(help="rates to try, per second, rising")] = "100,150,200,300,450,600,800,1000",
+    rates: Annotated[
+        str, typer.Option(help="rates to try, per second, rising")
+    ] = "100,150,200,300,450,600,800,1000",
     probe_seconds: Annotated[float, typer.Option(help="how long each rate is tried first")] = 15.0,
     broker: Annotated[str, typer.Option(help="kafka, light or auto")] = "auto",
     full: Annotated[bool, typer.Option(help="hold the rate for 30 minutes")] = False,
