@@ -35,8 +35,9 @@ celery.config_from_object("celeryconfig")
 
 
 def task(name: str, **options: Any) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """Return the decorator that registers a function under the explicit, versioned `name`."""
-    return cast("Callable[[Callable[P, None]], Callable[P, None]]", celery.task(name=name, **options))
+    """Return the decorator that registers a function under the explicit, versioned `name`, on `celery` alone."""
+    registered = celery.task(name=name, shared=False, **options)
+    return cast("Callable[[Callable[P, None]], Callable[P, None]]", registered)
 
 
 def unsafe_settings(conf: Any, prefetch_multiplier: int | None = None, pool: str = "threads") -> list[str]:

@@ -23,10 +23,17 @@ from embedded.ports import free_port
 from embedded.postgres import Postgres
 from embedded.processes import Child, Launch, tail
 from embedded.valkey import Valkey
+from tests import failures_at_once
 from tests.sandbox_client import Sandbox
 from tests.waiting import eventually
 
 _numbers = itertools.count(1)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Say a failure at once."""
+    failures_at_once.register(config)
 
 
 def _execute(url: str, *statements: str) -> None:

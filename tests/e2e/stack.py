@@ -8,6 +8,8 @@ import sys
 import urllib.error
 import urllib.request
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -29,7 +31,7 @@ class Stack:
         self.data = data
         self.output = data.with_suffix(".out")
         inherited = {name: value for name, value in os.environ.items() if name not in _GIVEN}
-        with self.output.open("ab") as output:
+        with self.output.open("ab") as output, _hangups_heeded():
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "app.cli", "up", "--data", str(data), *options],
                 stdin=subprocess.DEVNULL,
@@ -118,6 +120,16 @@ class Stack:
             return ids <= {call["reference"] for call in self.sandbox.outbox()}
         except (urllib.error.URLError, ConnectionError):
             return False
+
+
+@contextmanager
+def _hangups_heeded() -> Iterator[None]:
+    """Undo the `nohup` that the tests may run under for what is started inside: a stack honours it."""
+    inherited = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, inherited)
 
 
 def is_running(pid: int) -> bool:

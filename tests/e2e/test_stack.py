@@ -12,7 +12,7 @@ from app.queues import LANES
 from tests.e2e.stack import Stack, is_running, marked
 from tests.waiting import eventually
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 NAMES = {"postgres", "valkey", "kafka", "sandbox", "api", "beat", "relay", "bridge", "flower"}
 NAMES |= {f"worker-{lane.queue}" for lane in LANES.values()}

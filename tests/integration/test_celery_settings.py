@@ -98,7 +98,7 @@ def test_a_real_worker_runs_what_the_task_list_pushed(redis_url, redis_client):
     seen: list[tuple[str, object]] = []
     done = threading.Event()
 
-    @application.task(name=TASK_DELIVER, shared=False)
+    @application.task(name=TASK_DELIVER)
     def deliver(v, chunk, channel, ids, suspect):
         seen.append((channel, ids))
         if channel == "EMAIL":
