@@ -7,12 +7,17 @@ from app.domain.kinds import Priority
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """The way of one priority: its Kafka topic and its Celery queue, which is also its Redis list."""
+    """The way of one priority: its Kafka topic and its Celery queue, which is also its Redis list.
+
+    `gather_seconds` is the least time between two pushes into the list. A Celery task costs its worker some
+    milliseconds of one thread, whatever it carries, so under load ids must travel together.
+    """
 
     priority: Priority
     topic: str
     partitions: int
     queue: str
+    gather_seconds: float
 
     @property
     def group(self) -> str:
@@ -21,9 +26,9 @@ class Lane:
 
 
 LANES: dict[Priority, Lane] = {
-    Priority.HIGH: Lane(Priority.HIGH, "notifications.high", 12, "high"),
-    Priority.NORMAL: Lane(Priority.NORMAL, "notifications.normal", 6, "normal"),
-    Priority.LOW: Lane(Priority.LOW, "notifications.low", 2, "low"),
+    Priority.HIGH: Lane(Priority.HIGH, "notifications.high", 12, "high", 0.01),
+    Priority.NORMAL: Lane(Priority.NORMAL, "notifications.normal", 6, "normal", 0.05),
+    Priority.LOW: Lane(Priority.LOW, "notifications.low", 2, "low", 0.1),
 }
 TOPIC_LANES: dict[str, Lane] = {lane.topic: lane for lane in LANES.values()}
 

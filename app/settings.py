@@ -29,6 +29,7 @@ class Settings(BaseSettings):
     kafka_bootstrap_servers: str = "127.0.0.1:9092"
     kafka_replication: Count = 1
     kafka_min_insync: Count = 1
+    kafka_fetch_wait_seconds: Positive = 0.5
     transport: Literal["kafka", "direct"] = "kafka"
     sandbox_url: str = "http://127.0.0.1:8025"
     sandbox_smtp_url: str = "smtp://127.0.0.1:2525"

@@ -16,7 +16,8 @@ _log = get_logger(__name__)
 _WARM_UP_SECONDS = 60.0
 
 
-@task(TASK_RELAY)
+# Its events would cost more than the run itself, many times a second, and show nothing that the metrics do not.
+@task(TASK_RELAY, send_events=False)
 def relay(v: int, priority: str) -> None:
     """Publish what is due of one priority."""
     del v

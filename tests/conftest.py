@@ -154,6 +154,7 @@ def make_settings(request: pytest.FixtureRequest) -> Callable[..., Settings]:
         for setting, fixture in servers.items():
             if setting not in chosen:
                 chosen[setting] = request.getfixturevalue(fixture)
+        chosen.setdefault("kafka_fetch_wait_seconds", 0.02)  # the light broker answers only when it is over
         return Settings(_env_file=None, **chosen)
 
     return make

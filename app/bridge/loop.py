@@ -70,6 +70,7 @@ class TopicLoop:
         self._carried: list[Handed | Poison] = []
         self._next_commit_at = 0.0
         self._next_length_at = 0.0
+        self._next_push_at = 0.0
         self._is_paused = False
         self._poison_in_a_row = 0
         self._consumer = open_consumer(Rebalance(self._on_assign, self._on_revoke, self._on_lost))
@@ -82,7 +83,7 @@ class TopicLoop:
                 self._revoked.clear()
                 records, self._carried = self._carried, []
                 if not records:
-                    records = self._poll(self._limits.batch)
+                    records = self._poll(self._limits.batch, gather_seconds=self._next_push_at - self._clock())
                 if records:
                     self._hand_on(records)
                 self._commit_if_due()
@@ -90,8 +91,10 @@ class TopicLoop:
             self._consumer.commit(self._enqueued, wait=True)
             self._consumer.close()
 
-    def _poll(self, most: int, wait_seconds: float = POLL_SECONDS) -> list[Handed | Poison]:
-        return [read(record) for record in self._consumer.poll(most, wait_seconds)]
+    def _poll(
+        self, most: int, wait_seconds: float = POLL_SECONDS, gather_seconds: float = 0.0
+    ) -> list[Handed | Poison]:
+        return [read(record) for record in self._consumer.poll(most, wait_seconds, max(gather_seconds, 0.0))]
 
     def _stay_a_member(self, wait_seconds: float) -> None:
         """Poll while paused. What comes nevertheless was on its way already, and its turn is next."""
@@ -182,6 +185,7 @@ class TopicLoop:
             metrics.BRIDGE_ERRORS.labels("enqueue").inc()
             _log.warning("bridge_enqueue_failed", topic=self._lane.topic, reason=type(error).__name__)
             return False
+        self._next_push_at = self._clock() + self._lane.gather_seconds
         self._measure(made)
         return True
 

@@ -58,7 +58,7 @@ class TopicConsumer:
                 heartbeat_interval_ms=2_000,
                 max_poll_interval_ms=120_000,
                 socket_timeout_ms=5_000,
-                fetch_wait_max_ms=20,
+                fetch_wait_max_ms=int(settings.kafka_fetch_wait_seconds * 1000),
                 fetch_error_backoff_ms=200,
                 queued_max_messages_kbytes=4_096,
                 queued_min_messages=2_000,
@@ -73,15 +73,15 @@ class TopicConsumer:
         """The partitions that are ours now."""
         return frozenset(self._assigned)
 
-    def poll(self, most: int, wait_seconds: float) -> list[Message]:
-        """Wait for a record, then return up to `most` of what is there already; serves rebalances.
+    def poll(self, most: int, wait_seconds: float, gather_seconds: float = 0.0) -> list[Message]:
+        """Wait for a record, then return up to `most` of what comes within `gather_seconds`; serves rebalances.
 
         Raises ConsumerBrokenError when the topic is gone or the client met a fatal error; other errors heal.
         """
         first = self._consumer.poll(wait_seconds)
         if first is None:
             return []
-        rest = self._consumer.consume(most - 1, 0) if most > 1 else []
+        rest = self._consumer.consume(most - 1, gather_seconds) if most > 1 else []
         return [record for record in (first, *rest) if self._is_good(record)]
 
     def _is_good(self, record: Message) -> bool:

@@ -20,8 +20,9 @@ from app.services.task_list import relay_task
 
 _log = get_logger(__name__)
 
-THROTTLE_SECONDS = 0.005
-"""A commit that falls into it after the relay has looked waits for the tick, so it is short."""
+THROTTLE_SECONDS = {Priority.HIGH: 0.005, Priority.NORMAL: 0.05, Priority.LOW: 0.2}
+"""A commit that falls into it after the relay has looked waits for the tick, so for HIGH it is short. For the
+others it lets a run of the relay find more than one row, which costs a fraction for each."""
 GUARD_MILLISECONDS = 3000
 """How long a lost task keeps the relay from being woken; and while no relay runs, one task in it piles up."""
 PAUSE_SECONDS = 5.0
@@ -55,7 +56,7 @@ class Nudge:
     def nudge(self, priority: Priority) -> None:
         """Ask for a run of the relay of `priority`; returns nothing, raises nothing."""
         now = self._clock()
-        if now < self._paused_until or now - self._last_at[priority] < THROTTLE_SECONDS:
+        if now < self._paused_until or now - self._last_at[priority] < THROTTLE_SECONDS[priority]:
             return
         # One thread talks to the broker at a time: a slow broker may hold up one request, never all of them.
         if not self._lock.acquire(blocking=False):

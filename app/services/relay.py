@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 from time import monotonic
 
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError, TimeoutError  # noqa: A004  a full pool
 
 from app.db import outbox
@@ -123,8 +123,8 @@ class Relay:
             if not published and found_by_sweep and not is_sweep:
                 # The recent days are empty but older ones were not: look there again at once.
                 lane.next_sweep_at, found_by_sweep = 0.0, 0
-            elif not published:
-                break
+            elif not published or not any(lane.is_full.values()):
+                break  # what became due since then comes with its own nudge
         return total
 
     def _may_try(self, priority: Priority, lane: _Lane) -> bool:
@@ -140,8 +140,9 @@ class Relay:
 
     def _round(self, priority: Priority, lane: _Lane, *, is_sweep: bool) -> int:
         """Give each channel that has due rows one batch; return how many rows were published."""
-        with self._engine.connect() as connection:
+        with self._looking() as connection:
             ages = outbox.due_channels(connection, priority, is_sweep=is_sweep)
+        lane.is_full = {channel: lane.is_full.get(channel, False) for channel in ages}
         if is_sweep or ages:
             metrics.OLDEST_DUE_AGE.labels(priority.name).set(max(ages.values(), default=0.0))
         published = 0
@@ -163,6 +164,7 @@ class Relay:
         """
         size = self._limits.batch
         if room <= 0:
+            lane.is_full[channel] = False
             return []
         if room <= size or not lane.is_full.get(channel):
             made = [self._batch(priority, channel, min(room, size), is_sweep)]
@@ -173,8 +175,12 @@ class Relay:
             finally:
                 wait([beside])
             made.append(beside.result())
-        lane.is_full[channel] = made[0].rows == size
+        lane.is_full[channel] = made[0].rows == min(room, size)
         return made
+
+    def _looking(self) -> Connection:
+        """Return a connection for one statement that changes nothing: no transaction, one round trip."""
+        return self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
 
     def _room(self, priority: Priority, channel: Channel, lane: _Lane) -> int:
         """Return how many rows of `channel` may enter now, at most two batches; one row after a failure."""
@@ -183,7 +189,7 @@ class Relay:
         if not bound:
             return most
         if self._clock() - lane.counted_at >= COUNT_EVERY_SECONDS:
-            with self._engine.connect() as connection:
+            with self._looking() as connection:
                 lane.in_pipe = outbox.queued_counts(connection, priority)
             lane.counted_at = self._clock()
             for counted in Channel:
