@@ -72,12 +72,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--signal", type=int, required=True)
     parser.add_argument("--parent", type=int, required=True)
+    parser.add_argument("--nice", type=int, default=0)
     parser.add_argument("--uid", type=int)
     parser.add_argument("--gid", type=int)
     parser.add_argument("--search", action="store_true")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     options = parser.parse_args()
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    os.nice(options.nice)
     if options.uid is not None:
         become(options.uid, options.gid, may_search=options.search)
     # After the change of user: the kernel forgets the death signal when credentials change.

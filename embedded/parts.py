@@ -20,6 +20,9 @@ from embedded.kafka import has_members
 
 SLOTS = {Priority.HIGH: 12, Priority.NORMAL: 6, Priority.LOW: 2}
 
+_NICENESS = {LANES[Priority.LOW].queue: 10}
+"""All of it runs on one machine here: what a burst of LOW takes of the processors, HIGH must not miss."""
+
 _WORKER_STOP_SECONDS = 32.0
 _QUIET_SECONDS = 60.0
 _JOIN_SECONDS = 20.0
@@ -36,6 +39,7 @@ class Part:
     stop_seconds: float = 10.0
     wants_kafka_address: bool = False
     death_signal: signal.Signals = signal.SIGKILL
+    niceness: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,7 @@ def _worker(name: str, queue: str, slots: int) -> Part:
         is_ready=_logs(rb"worker_ready"),
         stop_seconds=_WORKER_STOP_SECONDS,
         wants_kafka_address=queue == RELAY_QUEUE,
+        niceness=_NICENESS.get(queue, 0),
     )
 
 
@@ -141,6 +146,7 @@ def parts(ports: dict[str, int], *, with_kafka: bool, bootstrap: Callable[[], st
             _python("celery", "-A", "tasks", "flower", *flower),
             needs=("valkey",),
             is_ready=_http(f"http://127.0.0.1:{ports['flower']}/healthcheck"),
+            niceness=10,
         ),
     ]
     if with_kafka:

@@ -43,11 +43,13 @@ class Launch:
     stop_seconds: float = 10.0
     death_signal: signal.Signals = signal.SIGKILL
     captures_output: bool = False
+    niceness: int = 0
+    """How far the process steps back when there is too little processor time for all, 0 to 19."""
 
     def arguments(self) -> list[str]:
         """Return the whole command line, the launcher in front."""
         line = [sys.executable, "-I", "-S", str(_LAUNCH), "--signal", str(int(self.death_signal))]
-        line += ["--parent", str(os.getpid())]
+        line += ["--parent", str(os.getpid()), "--nice", str(self.niceness)]
         if self.user is not None:
             line += ["--uid", str(self.user.uid), "--gid", str(self.user.gid)]
             line += ["--search"] if self.user.may_search else []

@@ -154,6 +154,7 @@ class Stack:
             self._folder.logs / f"{part.name}.log",
             stop_seconds=part.stop_seconds,
             death_signal=part.death_signal,
+            niceness=part.niceness,
         )
         return with_environment(launch, self._servers.environment())
 

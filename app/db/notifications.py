@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from app.db.prepared import Prepared
 from app.db.requests import Cursor
 from app.domain.ids import siblings
 
@@ -55,24 +54,6 @@ WITH given AS (
 )
 SELECT claimed.answer, given.due_at <= now() AS is_due FROM claimed, given
 """
-
-_ACCEPT = Prepared(
-    "arauto_accept",
-    ACCEPT,
-    id="uuid",
-    priority="smallint",
-    scheduled_at="timestamptz",
-    created_at="timestamptz",
-    expires_in="float8",
-    fingerprint="bytea",
-    payload="jsonb",
-    recipients="jsonb",
-    metadata="jsonb",
-    delivery_count="smallint",
-    attempts_allowed="smallint",
-    delivery_ids="uuid[]",
-    channels="text[]",
-)
 
 FIND_KEY = """
 SELECT fingerprint, answer FROM idempotency_key
@@ -187,7 +168,7 @@ class Found:
 
 def accept(cursor: Cursor, row: Mapping[str, Any]) -> Stored | None:
     """Store one notification, its deliveries and its key; None when the key is taken, and nothing was stored."""
-    _ACCEPT.run(cursor, _AS_TENANT, row)
+    _run(cursor, ACCEPT, row)
     stored = cursor.fetchone()
     return None if stored is None else Stored(*stored)
 

@@ -20,7 +20,7 @@ from app.services.task_list import relay_task
 
 _log = get_logger(__name__)
 
-THROTTLE_SECONDS = {Priority.HIGH: 0.005, Priority.NORMAL: 0.05, Priority.LOW: 0.2}
+THROTTLE_SECONDS = {Priority.HIGH: 0.001, Priority.NORMAL: 0.05, Priority.LOW: 0.2}
 """A commit that falls into it after the relay has looked waits for the tick, so for HIGH it is short. For the
 others it lets a run of the relay find more than one row, which costs a fraction for each."""
 GUARD_MILLISECONDS = 3000
