@@ -40,7 +40,7 @@ async def single(stack: Stack, seconds: float) -> tuple[list[Figure], dict[str, 
     await flat_out(url, stack.token, later, 2.0, CONNECTIONS)
     ours = await flat_out(url, stack.token, later, seconds, CONNECTIONS)
     with bare_app(stack) as address:
-        await flat_out(f"{address}/v1/notifications", stack.token, body, 2.0, CONNECTIONS)
+        await flat_out(f"{address}/v1/notifications", stack.token, later, 2.0, CONNECTIONS)
         bare = await flat_out(f"{address}/v1/notifications", stack.token, later, seconds, CONNECTIONS)
     _check(ours)
     _check(bare)

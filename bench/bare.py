@@ -45,7 +45,7 @@ def _store(
         "user_id": body["user_id"], "category": body["category"], "priority": 1, "payload": "{}",
         "title": body["content"]["title"], "body": body["content"]["body"],
         "recipients": orjson.dumps(body["recipients"]).decode(), "metadata": "{}",
-        "delivery_count": len(rest), "scheduled_at": None, "expires_in": None, "created_at": at,
+        "delivery_count": len(rest), "scheduled_at": body["scheduled_at"], "expires_in": None, "created_at": at,
         "delivery_ids": rest, "channels": body["channels"], "attempts_allowed": 6,
     }  # fmt: skip
     connection = pool.getconn()

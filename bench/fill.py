@@ -4,7 +4,6 @@ import contextlib
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from uuid import UUID
 
 from app.db.requests import DatabaseDownError
 from app.domain.kinds import Channel, Priority
@@ -59,14 +58,15 @@ def bulk(
     due_at = datetime.now(UTC) + timedelta(seconds=due_in_seconds) if due_in_seconds else None
     addresses = {"SMS": "+447700900000", "EMAIL": "ok@sandbox.example.com", "PUSH": "sandbox:ok"}
     accept = api_services(settings(stack)).accept
+    level, channels = Priority[priority], (Channel(channel),)
 
-    def store(start: int) -> list[UUID]:
+    def store(start: int) -> list[str]:
         batch = [
             Submission(
                 user_id=user_id,
                 category="bench",
-                priority=Priority[priority],
-                channels=(Channel(channel),),
+                priority=level,
+                channels=channels,
                 title="Bench",
                 body=f"message {number}",
                 recipients={channel: addresses[channel]},
@@ -80,10 +80,10 @@ def bulk(
 
     with ThreadPoolExecutor(CALLERS) as pool:
         stored = list(pool.map(store, range(0, count, CHUNK)))
-    return [str(identifier) for chunk in stored for identifier in chunk]
+    return [identifier for chunk in stored for identifier in chunk]
 
 
-def _store(accept: Accept, batch: list[Submission]) -> list[UUID]:
+def _store(accept: Accept, batch: list[Submission]) -> list[str]:
     """Store a batch; connections that are left of an earlier run's database are met, and forgotten, first."""
     for _ in range(LEFT_OVER_CONNECTIONS):
         with contextlib.suppress(DatabaseDownError):

@@ -61,20 +61,20 @@ WHERE tenant_id = %(tenant_id)s AND route = %(route)s AND key = %(key)s
 """
 
 # One parameter carries all rows: the server unpacks a JSON array faster than the client can quote a thousand
-# values.
+# values. What is empty is left out of it, and the id tells the instant, since reading JSON is half of the work.
 ACCEPT_MANY = """
 WITH given AS MATERIALIZED (
-    SELECT g.*, greatest(g.scheduled_at, now()) AS due_at,
+    SELECT g.*, uuid_extract_timestamp(g.id) AS created_at, greatest(g.scheduled_at, now()) AS due_at,
            greatest(g.scheduled_at, now()) + make_interval(secs => g.expires_in) AS expires_at
     FROM json_to_recordset(%(rows)s::json) AS g (
         id uuid, user_id text, category text, priority smallint, payload jsonb, title text, body text,
         recipients jsonb, metadata jsonb, scheduled_at timestamptz, expires_in double precision,
-        created_at timestamptz, delivery_ids uuid[], channels text[])
+        delivery_ids uuid[], channels text[])
 ), stored AS (
     INSERT INTO notification (id, tenant_id, user_id, category, priority, payload, title, body, recipients,
                               metadata, delivery_count, scheduled_at, expires_at, created_at)
-    SELECT id, %(tenant_id)s, user_id, category, priority, payload, title, body, recipients, metadata,
-           cardinality(channels), scheduled_at, expires_at, created_at
+    SELECT id, %(tenant_id)s, user_id, category, priority, coalesce(payload, '{}'), title, body, recipients,
+           coalesce(metadata, '{}'), cardinality(channels), scheduled_at, expires_at, created_at
     FROM given
 ), made AS (
     INSERT INTO delivery (id, notification_id, tenant_id, user_id, channel, priority, status, attempts_allowed,

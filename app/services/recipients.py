@@ -64,6 +64,14 @@ def _country(code: str) -> _Country | None:
 
 @lru_cache(maxsize=_REMEMBERED)
 def _parsed(text: str) -> str:
+    normal = _formatted(text)
+    # Of a row of zeros the library drops another one each time: such a number has no form of its own.
+    if _formatted(normal) != normal:
+        raise InvalidRecipientError("not a phone number")
+    return normal
+
+
+def _formatted(text: str) -> str:
     if not text.startswith("+"):
         raise InvalidRecipientError("a phone number starts with + and its country code")
     try:

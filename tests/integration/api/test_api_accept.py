@@ -216,7 +216,7 @@ def test_many_are_stored_in_one_statement(api: Api, rows: Rows) -> None:
     given = [_submission(user_id=f"u{n}", scheduled_at=later if n % 2 else None, expires_in=60) for n in range(40)]
     identifiers = api_services(api.settings).accept.many("demo", given)
     stored = {each.id: each.user_id for each in rows("SELECT id, user_id FROM notification")}
-    assert [stored[identifier] for identifier in identifiers] == [f"u{n}" for n in range(40)]
+    assert [stored[UUID(identifier)] for identifier in identifiers] == [f"u{n}" for n in range(40)]
     counts = rows("SELECT channel, status, count(*) FROM delivery GROUP BY 1, 2 ORDER BY 1, 2")
     assert [tuple(each) for each in counts] == [
         ("EMAIL", "PENDING", 40),
