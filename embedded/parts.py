@@ -16,7 +16,6 @@ from pathlib import Path
 
 from app.domain.kinds import Priority
 from app.queues import LANES, RELAY_QUEUE
-from embedded.kafka import has_members
 
 SLOTS = {Priority.HIGH: 12, Priority.NORMAL: 6, Priority.LOW: 2}
 
@@ -25,7 +24,6 @@ _NICENESS = {LANES[Priority.LOW].queue: 10}
 
 _WORKER_STOP_SECONDS = 32.0
 _QUIET_SECONDS = 60.0
-_JOIN_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,17 +85,6 @@ def _http(url: str) -> Callable[[Sight], bool]:
     return lambda _: answers_http(url)
 
 
-def _joined(bootstrap: Callable[[], str], groups: list[str]) -> Callable[[Sight], bool]:
-    """Return a check whether each group has a member. Where the broker cannot tell (light), time has to do."""
-
-    def is_ready(sight: Sight) -> bool:
-        if not sight.says(rb"bridge_started"):
-            return False
-        return has_members(bootstrap(), groups) or sight.age_seconds > _JOIN_SECONDS
-
-    return is_ready
-
-
 def _python(*arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-m", *arguments)
 
@@ -115,8 +102,8 @@ def _worker(name: str, queue: str, slots: int) -> Part:
     )
 
 
-def parts(ports: dict[str, int], *, with_kafka: bool, bootstrap: Callable[[], str]) -> list[Part]:
-    """Return all processes of ours; `ports` has api, sandbox, smtp, flower; `bootstrap` is where the broker is."""
+def parts(ports: dict[str, int], *, with_kafka: bool) -> list[Part]:
+    """Return all processes of ours; `ports` has api, sandbox, smtp, flower."""
     sandbox = ("--http-port", str(ports["sandbox"]), "--smtp-port", str(ports["smtp"]))
     flower = ("--address=127.0.0.1", f"--port={ports['flower']}")
     found = [
@@ -155,7 +142,7 @@ def parts(ports: dict[str, int], *, with_kafka: bool, bootstrap: Callable[[], st
             _python("app.cli", "bridge"),
             needs=("kafka", "migrate", "valkey"),
             # Ready is who has its partitions: the first message must not wait for the group to form.
-            is_ready=_joined(bootstrap, [lane.group for lane in LANES.values()]),
+            is_ready=_logs(rb"bridge_joined"),
             stop_seconds=_WORKER_STOP_SECONDS,
             wants_kafka_address=True,
         )

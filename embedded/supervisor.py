@@ -111,7 +111,7 @@ class Stack:
         for job in jobs(with_kafka=self._servers.with_kafka):
             self._spawn(self._do(job))
         with_kafka = self._servers.with_kafka
-        for part in parts(self._servers.ports, with_kafka=with_kafka, bootstrap=self._servers.bootstrap):
+        for part in parts(self._servers.ports, with_kafka=with_kafka):
             self._parts[part.name] = part
             self._spawn(self._keep_part(part))
         await self._until_ready()

@@ -6,7 +6,7 @@ breaks is built anew, with back-off; only a signal ends the process.
 
 import signal
 from collections.abc import Sequence
-from threading import Event, Thread, current_thread, main_thread
+from threading import Event, Lock, Thread, current_thread, main_thread
 
 from app.bridge.supervise import keep_running
 from app.observability import metrics
@@ -26,8 +26,11 @@ def run(settings: Settings, topics: Sequence[str], stop: Event | None = None) ->
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: ended.set())
         metrics.serve(settings)
+    joins = _Joins(topics)
     threads = [
-        Thread(target=keep_running, args=(settings, TOPIC_LANES[topic], ended), name=topic, daemon=True)
+        Thread(
+            target=keep_running, args=(settings, TOPIC_LANES[topic], ended, joins.joined), name=topic, daemon=True
+        )
         for topic in topics
     ]
     for thread in threads:
@@ -41,6 +44,21 @@ def run(settings: Settings, topics: Sequence[str], stop: Event | None = None) ->
     late = [thread.name for thread in threads if thread.is_alive()]
     _log.info("bridge_stopped", late=late)
     return 1 if late else 0
+
+
+class _Joins:
+    """Announces once that every topic has its partitions: from then on no message waits for its group."""
+
+    def __init__(self, topics: Sequence[str]) -> None:
+        self._missing = set(topics)
+        self._lock = Lock()
+
+    def joined(self, topic: str) -> None:
+        with self._lock:
+            is_last = self._missing == {topic}
+            self._missing.discard(topic)
+        if is_last:
+            announce("bridge_joined")
 
 
 __all__ = ["run"]

@@ -56,6 +56,7 @@ class TopicLoop:
         *,
         limits: BridgeLimits,
         stop: Event,
+        joined: Callable[[str], None],
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._lane = lane
@@ -63,6 +64,7 @@ class TopicLoop:
         self._office = office
         self._limits = limits
         self._stop = stop
+        self._joined = joined
         self._clock = clock
         self._enqueued: dict[int, int] = {}  # next offsets of what is in the list, for the last commit
         self._uncommitted: dict[int, int] = {}
@@ -246,6 +248,7 @@ class TopicLoop:
     def _on_assign(self, partitions: Iterable[int]) -> None:
         """Ours again: what comes now was read again from the committed offset, and counts."""
         self._revoked -= set(partitions)
+        self._joined(self._lane.topic)
 
     def _on_revoke(self, partitions: Iterable[int]) -> None:
         """Still ours for the moment: commit for good what was enqueued, forget the rest."""

@@ -1,5 +1,6 @@
 """Keeps one topic's loop running: topics first, then the loop, and a new one after whatever broke it."""
 
+from collections.abc import Callable
 from functools import partial
 from threading import Event
 
@@ -17,13 +18,17 @@ _WAIT_SECONDS = 0.5
 _WAIT_CAP_SECONDS = 10.0
 
 
-def keep_running(settings: Settings, lane: Lane, stop: Event) -> None:
-    """Run the loop of `lane` until `stop` is set."""
+def _unheard(_: str) -> None:
+    """Nobody waits for the group."""
+
+
+def keep_running(settings: Settings, lane: Lane, stop: Event, joined: Callable[[str], None] = _unheard) -> None:
+    """Run the loop of `lane` until `stop` is set; tell `joined` the topic whenever partitions of it come."""
     wait = _WAIT_SECONDS
     while not stop.is_set():
         try:
             ensure_topics(settings)
-            loop = topic_loop(settings, lane, stop)
+            loop = topic_loop(settings, lane, stop, joined)
             wait = _WAIT_SECONDS
             loop.run()
         except (KafkaUnavailableError, ConsumerBrokenError) as error:
@@ -36,7 +41,7 @@ def keep_running(settings: Settings, lane: Lane, stop: Event) -> None:
         wait = min(wait * 2, _WAIT_CAP_SECONDS)
 
 
-def topic_loop(settings: Settings, lane: Lane, stop: Event) -> TopicLoop:
+def topic_loop(settings: Settings, lane: Lane, stop: Event, joined: Callable[[str], None] = _unheard) -> TopicLoop:
     """Return a new loop on the topic of `lane`; it joins the topic's group."""
     return TopicLoop(
         lane,
@@ -50,4 +55,5 @@ def topic_loop(settings: Settings, lane: Lane, stop: Event) -> TopicLoop:
             poison_stop=settings.bridge_poison_stop,
         ),
         stop=stop,
+        joined=joined,
     )
