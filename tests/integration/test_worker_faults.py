@@ -29,6 +29,7 @@ def failing(real, times, error):
             raise left.pop()
         return real(*arguments)
 
+    act.left = left
     return act
 
 
@@ -65,9 +66,10 @@ def test_a_fault_of_one_step_ends_no_lane(run_worker, engine, monkeypatch, step)
             monkeypatch.setattr(limits.rate, "take", failing(limits.rate.take, 2, KeyError("surprise")))
         if step == "guard":
             # The claim has happened by then: the call is not made, and the lease brings the row back.
-            monkeypatch.setattr(limits.guard, "acquire", failing(limits.guard.acquire, 1, KeyError("surprise")))
+            acquire = failing(limits.guard.acquire, 1, KeyError("surprise"))
+            monkeypatch.setattr(limits.guard, "acquire", acquire)
             running.park(rows.add(engine))
-            eventually(lambda: rows.statuses(engine, ids) == {"QUEUED": 4})
+            eventually(lambda: not acquire.left)
         running.park(ids)
         eventually(lambda: rows.statuses(engine, ids) == {"SENT": 4})
         [lane] = running.worker._lanes.values()
