@@ -11,8 +11,7 @@ from flask import Flask, Response, g, request
 from flask_smorest import Api
 
 from app import wiring
-from app.api import docs, errors, health, notifications, openapi
-from app.api.auth import Authenticator
+from app.api import api_keys, docs, errors, health, notifications, openapi
 from app.api.context import EXTENSION
 from app.observability import metrics
 from app.observability.logging import configure
@@ -29,11 +28,11 @@ def create_app(settings: Settings | None = None, services: wiring.ApiServices | 
     app.url_map.redirect_defaults = False
     app.url_map.merge_slashes = False
     app.extensions[EXTENSION] = services or wiring.api_services(settings)
-    app.extensions["arauto_auth"] = Authenticator(settings)
     app.extensions[health.METRICS] = partial(metrics.exposition, settings)
     api = Api(app)
     openapi.describe(api)
     api.register_blueprint(notifications.blueprint)
+    api.register_blueprint(api_keys.blueprint)
     api.register_blueprint(health.blueprint)
     app.register_blueprint(docs.blueprint)
     app.extensions[docs.DOCUMENT] = api.spec.to_dict()

@@ -1,7 +1,9 @@
 """Settings: the only reader of the environment. Every name here is an environment variable in upper case."""
 
 from functools import lru_cache
+from ipaddress import ip_address
 from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -13,6 +15,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 
 DEVELOPMENT_SECRET = "arauto-development-secret-do-not-deploy"  # noqa: S105  refused outside development
+_SECRET_LEAST_BYTES = 32
 
 
 class Settings(BaseSettings):
@@ -57,9 +60,17 @@ class Settings(BaseSettings):
     api_pool_timeout_seconds: Positive = 1.0
     api_max_body_bytes: Count = 262_144
     jwt_secret: SecretStr = SecretStr(DEVELOPMENT_SECRET)
+    jwt_algorithm: Literal["HS256", "RS256", "ES256"] = "HS256"
+    jwt_jwks_url: str = ""
+    jwt_jwks_fresh_seconds: Positive = 300.0
+    jwt_jwks_pause_seconds: Positive = 10.0
+    jwt_jwks_timeout_seconds: Positive = 3.0
+    jwt_issuer: str = ""
     jwt_audience: str = ""
     jwt_leeway_seconds: Annotated[int, Field(ge=0)] = 30
     jwt_max_lifetime_seconds: Count = 90 * 86_400
+    api_key_trusted_seconds: Positive = 5.0
+    api_key_last_use_seconds: Positive = 60.0
     schedule_max_days: Count = 60
 
     # Relay
@@ -136,10 +147,33 @@ class Settings(BaseSettings):
         parse_policies(value)
         return value
 
+    @field_validator("jwt_secret")
+    @classmethod
+    def _secret_is_secret(cls, value: SecretStr) -> SecretStr:
+        if value.get_secret_value().lstrip().startswith(("-----BEGIN", "ssh-", "ecdsa-")):
+            raise ValueError("JWT_SECRET is a key that others know: RS256 and ES256 take keys from JWT_JWKS_URL")
+        return value
+
+    @model_validator(mode="after")
+    def _proves_callers(self) -> Self:
+        secret = self.jwt_secret.get_secret_value()
+        if self.environment == "production":
+            if secret == DEVELOPMENT_SECRET:
+                raise ValueError(
+                    "JWT_SECRET is the development secret: set your own before ENVIRONMENT=production"
+                )
+            if len(secret.encode()) < _SECRET_LEAST_BYTES:
+                raise ValueError(f"JWT_SECRET must be at least {_SECRET_LEAST_BYTES} bytes in production")
+        if not self.signs_tokens and not _is_safe_url(self.jwt_jwks_url):
+            raise ValueError(
+                f"JWT_ALGORITHM={self.jwt_algorithm} needs JWT_JWKS_URL, https:// unless on this machine"
+            )
+        if self.signs_tokens and self.jwt_jwks_url:
+            raise ValueError("JWT_JWKS_URL is set but unused: set JWT_ALGORITHM to RS256 or ES256")
+        return self
+
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
-        if self.environment == "production" and self.jwt_secret.get_secret_value() == DEVELOPMENT_SECRET:
-            raise ValueError("JWT_SECRET is the development secret: set your own before ENVIRONMENT=production")
         if self.rate_wait_seconds >= self.rescue_hold_seconds:
             raise ValueError(
                 "RATE_WAIT_SECONDS must be less than RESCUE_HOLD_SECONDS, else a waiting id looks lost"
@@ -150,6 +184,11 @@ class Settings(BaseSettings):
                 f"VISIBILITY_TIMEOUT_SECONDS must be greater than {longest:.0f}: longest countdown + task"
             )
         return self
+
+    @property
+    def signs_tokens(self) -> bool:
+        """Whether tokens are signed with our own secret, and not by an issuer."""
+        return self.jwt_algorithm == "HS256"
 
     @property
     def celery_broker_url(self) -> str:
@@ -200,6 +239,23 @@ def parse_policies(text: str) -> dict[tuple[Channel, Priority], Policy]:
         except (ValueError, KeyError) as error:
             raise ValueError(f"UNKNOWN_POLICY: {part!r} is not CHANNEL:PRIORITY=resend|hold") from error
     return chosen
+
+
+def _is_safe_url(url: str) -> bool:
+    """Tell whether nobody on the way can change what is fetched from `url`."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+    except ValueError:
+        return False
+    return bool(host) and (parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(host or "")))
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 @lru_cache(maxsize=1)

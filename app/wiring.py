@@ -19,14 +19,21 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from app.db import probe
+from app.db import api_keys, probe
 from app.db.requests import RequestPool
 from app.db.session import make_engine
 from app.services.accept import Accept
 from app.services.cancel import Cancel
+from app.services.cursors import Cursors
 from app.services.health import HealthChecks, Part, reach
+from app.services.issuer_keys import IssuerKeys
+from app.services.last_use import LastUses
+from app.services.manage_keys import ManageKeys
 from app.services.nudge import Nudge
 from app.services.reading import ReadNotification
+from app.services.sign_in import SignIn
+from app.services.verify_key import VerifyKey
+from app.services.verify_token import VerifyToken
 from app.settings import Settings
 
 Built = TypeVar("Built")
@@ -52,6 +59,8 @@ def once_per_process(build: Callable[[Settings], Built]) -> Callable[[Settings],
 class ApiServices:
     """What a request can ask for."""
 
+    sign_in: SignIn
+    keys: ManageKeys
     accept: Accept
     read: ReadNotification
     cancel: Cancel
@@ -80,6 +89,8 @@ def api_services(settings: Settings) -> ApiServices:
     # The watch comes after the server's own time-out, which leaves the connection usable.
     pool = RequestPool(engine, overdue_seconds=settings.api_statement_timeout_seconds + 2.0)
     return ApiServices(
+        sign_in=_sign_in(settings, pool),
+        keys=ManageKeys(pool, cursors(settings)),
         accept=Accept(
             pool,
             nudge(settings).nudge,
@@ -90,6 +101,37 @@ def api_services(settings: Settings) -> ApiServices:
         cancel=Cancel(pool),
         health=health_checks(settings),
     )
+
+
+def _sign_in(settings: Settings, pool: RequestPool) -> SignIn:
+    uses = LastUses(
+        lambda ages: pool.once(lambda cursor: api_keys.touch(cursor, ages)),
+        interval_seconds=settings.api_key_last_use_seconds,
+    )
+    return SignIn(
+        VerifyToken(settings, None if settings.signs_tokens else _issuer_keys(settings).find),
+        VerifyKey(pool, trusted_seconds=settings.api_key_trusted_seconds),
+        uses.note,
+    )
+
+
+def _issuer_keys(settings: Settings) -> IssuerKeys:
+    from app.services.fetch_keys import FetchKeys  # noqa: PLC0415  loads an HTTP client, for who has an issuer
+
+    return IssuerKeys(
+        FetchKeys(settings.jwt_jwks_url, settings.jwt_jwks_timeout_seconds),
+        settings.jwt_algorithm,
+        fresh_seconds=settings.jwt_jwks_fresh_seconds,
+        pause_seconds=settings.jwt_jwks_pause_seconds,
+        timeout_seconds=settings.jwt_jwks_timeout_seconds,
+        # Half of the threads stay free for callers whose keys are known while an issuer hangs.
+        waiting_limit=max(settings.api_threads // 2, 1),
+    )
+
+
+def cursors(settings: Settings) -> Cursors:
+    """Return what makes the cursors of lists; every process makes and reads the same ones."""
+    return Cursors(settings.jwt_secret.get_secret_value())
 
 
 @once_per_process

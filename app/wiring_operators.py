@@ -10,6 +10,7 @@ from celery import Celery
 from redis import RedisError
 
 from app.celery_app import make_celery
+from app.db.requests import RequestPool
 from app.db.session import make_engine
 from app.domain.kinds import Channel
 from app.kafka.survey import topic_lag, topic_shapes
@@ -21,17 +22,19 @@ from app.services import doctor_pipeline as pipeline
 from app.services.dead_letters import DeadLetters
 from app.services.doctor import DatabaseProbe, Probe
 from app.services.ledger import Ledger
+from app.services.manage_keys import ManageKeys
 from app.services.migrate import Migrate
 from app.services.partitions import PartitionsAhead
 from app.services.replay import Replay
 from app.services.status import Status
 from app.services.task_list import TaskList
 from app.settings import Settings
-from app.wiring import broker_client, nudge, once_per_process
+from app.wiring import broker_client, cursors, nudge, once_per_process
 from app.wiring_pipeline import dead_letters
 from app.wiring_worker import breaker
 
 _REPORT_TIMEOUT_SECONDS = 600.0
+_KEY_TIMEOUT_SECONDS = 10.0
 _INSPECT_SECONDS = 2.0
 _log = get_logger(__name__)
 
@@ -45,6 +48,7 @@ class OperatorServices:
     replay: Replay
     migrate: Migrate
     dead_letters: DeadLetters
+    keys: ManageKeys
     probes: list[Probe]
 
 
@@ -77,8 +81,22 @@ def operator_services(settings: Settings) -> OperatorServices:
         ),
         migrate=Migrate(settings.sqlalchemy_url, engine, PartitionsAhead(engine, settings.partitions_ahead_days)),
         dead_letters=dead_letters(settings),
+        keys=ManageKeys(_requests(settings), cursors(settings)),
         probes=_probes(settings, engine_probe=_database(settings, engine), status=status),
     )
+
+
+def _requests(settings: Settings) -> RequestPool:
+    """Return a connection like those of the API, for use cases that it has too."""
+    engine = make_engine(
+        settings.database_url,
+        application_name="arauto-operator",
+        pool_size=1,
+        statement_timeout_seconds=_KEY_TIMEOUT_SECONDS,
+        autocommit=True,
+        pre_ping=False,
+    )
+    return RequestPool(engine, overdue_seconds=_KEY_TIMEOUT_SECONDS + 2.0)
 
 
 def _lags(settings: Settings) -> dict[str, int]:

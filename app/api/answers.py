@@ -99,6 +99,35 @@ class CancelView(BaseModel):
     deliveries: list[CancelledDeliveryView]
 
 
+class ApiKeyView(BaseModel):
+    """An API key, without the key itself. REPLACED ones work until `expires_at`."""
+
+    id: str
+    prefix: str
+    name: str
+    scopes: list[str]
+    status: Literal["ACTIVE", "REPLACED", "EXPIRED", "REVOKED"]
+    created_by: str
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    replaced_by: str | None
+    last_used_at: datetime | None
+
+
+class ApiKeyIssued(ApiKeyView):
+    """A key that was just made. `key` is shown here and never again."""
+
+    key: str
+
+
+class ApiKeyList(BaseModel):
+    """A page of keys."""
+
+    data: list[ApiKeyView]
+    next_cursor: str | None
+
+
 class ErrorDetail(BaseModel):
     """One field that is wrong."""
 

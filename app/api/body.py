@@ -19,9 +19,12 @@ from app.api.errors import ApiError
 from app.services.accept import IdempotencyKey
 from app.services.refusal import Problem
 
+UUID_FORM = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _PROBLEMS_SHOWN = 20
+_PAGE = 20
+_PAGE_LIMIT = 100
 
 
 def json_body() -> Any:
@@ -102,12 +105,25 @@ def no_query(allowed: Collection[str] = ()) -> None:
         if name not in allowed or len(values) > 1
     ]
     if problems:
-        raise ApiError(
-            HTTPStatus.BAD_REQUEST,
-            "VALIDATION_QUERY",
-            "The query cannot be understood.",
-            problems[:_PROBLEMS_SHOWN],
-        )
+        raise _query_error(problems)
+
+
+def page_query() -> tuple[int, str | None]:
+    """Return how many entries of a list are asked for, 1 to 100, and the cursor to go on from; raise ApiError."""
+    no_query({"limit", "cursor"})
+    text = request.args.get("limit", str(_PAGE))
+    if not re.fullmatch(r"[1-9][0-9]{0,2}", text, re.ASCII) or int(text) > _PAGE_LIMIT:
+        raise _query_error([Problem("limit", f"must be 1 to {_PAGE_LIMIT}")])
+    return int(text), request.args.get("cursor")
+
+
+def _query_error(problems: list[Problem]) -> ApiError:
+    return ApiError(
+        HTTPStatus.BAD_REQUEST,
+        "VALIDATION_QUERY",
+        "The query cannot be understood.",
+        problems[:_PROBLEMS_SHOWN],
+    )
 
 
 def idempotency_key(route: str, body: Any) -> IdempotencyKey:

@@ -18,7 +18,7 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from app.db.requests import DatabaseBusyError, DatabaseDownError
 from app.observability.logging import get_logger
-from app.services.refusal import NotFound, Problem, Refused
+from app.services.refusal import Forbidden, NotFound, Problem, Refused, Unauthenticated, Unavailable
 
 JSON = "application/json"
 _RETRY_BUSY_SECONDS = 1
@@ -90,6 +90,8 @@ def register(app: Flask) -> None:
     """Answer every exception of a request in the one shape."""
     app.register_error_handler(ApiError, _api_error)
     app.register_error_handler(Refused, _refused)
+    app.register_error_handler(Unauthenticated, _unauthenticated)
+    app.register_error_handler(Unavailable, _unavailable)
     app.register_error_handler(DatabaseBusyError, _busy)
     app.register_error_handler(DatabaseDownError, _down)
     app.register_error_handler(HTTPException, _http)
@@ -101,8 +103,28 @@ def _api_error(error: ApiError) -> Response:
 
 
 def _refused(error: Refused) -> Response:
-    status = HTTPStatus.NOT_FOUND if isinstance(error, NotFound) else HTTPStatus.UNPROCESSABLE_ENTITY
+    match error:
+        case NotFound():
+            status = HTTPStatus.NOT_FOUND
+        case Forbidden():
+            status = HTTPStatus.FORBIDDEN
+        case _:
+            status = HTTPStatus.UNPROCESSABLE_ENTITY
     return answer(status, error.code, error.message, error.problems)
+
+
+def _unauthenticated(error: Unauthenticated) -> Response:
+    return answer(HTTPStatus.UNAUTHORIZED, error.code, error.message, headers={"WWW-Authenticate": "Bearer"})
+
+
+def _unavailable(error: Unavailable) -> Response:
+    _log.info("request_not_served", trace_id=trace_id(), code=error.code)
+    return answer(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        error.code,
+        error.message,
+        headers={"Retry-After": str(error.retry_after_seconds)},
+    )
 
 
 def _busy(_error: DatabaseBusyError) -> Response:

@@ -1,6 +1,5 @@
 """`/v1/notifications`: accept, read, cancel."""
 
-import re
 from http import HTTPStatus
 from typing import Any
 from uuid import UUID
@@ -10,12 +9,13 @@ from flask import Response
 from flask_smorest import Blueprint
 
 from app.api.answers import CancelView, NotificationAccepted, NotificationView
-from app.api.auth import Caller, requires
-from app.api.body import idempotency_key, json_body, no_query
+from app.api.auth import refuse_others, requires
+from app.api.body import UUID_FORM, idempotency_key, json_body, no_query
 from app.api.context import services
 from app.api.errors import JSON
 from app.api.openapi import operation, route
 from app.api.schemas import NotificationRequest, validate
+from app.domain.callers import Caller
 from app.services.refusal import NotFound
 
 READ = "notifications:read"
@@ -27,7 +27,6 @@ blueprint = Blueprint(
 
 _ROUTE = "POST /v1/notifications"
 _REPLAYED = {"Idempotency-Replayed": "true"}
-_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _USUAL = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.SERVICE_UNAVAILABLE)
 
 
@@ -50,13 +49,17 @@ _USUAL = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.SERVICE_UNAV
         headers=[("Idempotency-Key", "1 to 255 visible ASCII characters; the same key makes one notification.")],
     ),
 )
-@requires(WRITE)
+@requires(WRITE, users=True)
 def accept_notification(caller: Caller) -> Response:
-    """A repeated request with the same key gets the first one's answer, and `Idempotency-Replayed: true`."""
+    """A repeated request with the same key gets the first one's answer, and `Idempotency-Replayed: true`.
+
+    A token of the role USER notifies its own subject only, and its keys are its own.
+    """
     no_query()
     body = json_body()
     submission = validate(NotificationRequest, body).submission()
-    answer = services().accept.one(caller.tenant_id, submission, idempotency_key(_ROUTE, body))
+    refuse_others(caller, submission.user_id)
+    answer = services().accept.one(caller.tenant_id, submission, idempotency_key(_route(caller), body))
     headers = _REPLAYED if answer.is_replay else None
     return Response(answer.text, HTTPStatus.ACCEPTED, headers, mimetype=JSON)
 
@@ -72,11 +75,11 @@ def accept_notification(caller: Caller) -> Response:
         errors=(HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, *_USUAL),
     ),
 )
-@requires(READ)
+@requires(READ, users=True)
 def read_notification(identifier: str, caller: Caller) -> Response:
     """It comes with its deliveries, and each of them with its attempts."""
     no_query()
-    return _json(services().read(caller.tenant_id, _uuid(identifier)))
+    return _json(services().read(caller.tenant_id, _uuid(identifier), caller.only_user))
 
 
 @route(
@@ -90,15 +93,20 @@ def read_notification(identifier: str, caller: Caller) -> Response:
         errors=(HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, *_USUAL),
     ),
 )
-@requires(WRITE)
+@requires(WRITE, users=True)
 def cancel_notification(identifier: str, caller: Caller) -> Response:
     """What has not begun is called off. What is being sent may still arrive; it is not tried again after that."""
     no_query()
-    return _json(services().cancel(caller.tenant_id, _uuid(identifier)))
+    return _json(services().cancel(caller.tenant_id, _uuid(identifier), caller.only_user))
+
+
+def _route(caller: Caller) -> str:
+    """Return what an Idempotency-Key belongs to. A person cannot take the key of another, or of a service."""
+    return _ROUTE if caller.only_user is None else f"{_ROUTE} of {caller.only_user}"
 
 
 def _uuid(text: str) -> UUID:
-    if not _UUID.fullmatch(text):
+    if not UUID_FORM.fullmatch(text):
         raise NotFound("DOMAIN_NOTIFICATION_NOT_FOUND", "There is no such notification.")
     return UUID(text)
 

@@ -1,6 +1,7 @@
 """The OpenAPI 3.1 document: flask-smorest collects the routes, the schemas come from the models that validate."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, TypeVar, cast
 
@@ -9,7 +10,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from app.api import answers
-from app.api.schemas import NotificationRequest
+from app.api.schemas import ApiKeyRequest, ApiKeyRotation, NotificationRequest
 
 View = TypeVar("View", bound=Callable[..., Any])
 
@@ -19,22 +20,50 @@ OPENAPI_VERSION = "3.1.0"
 _REFERENCE = "#/components/schemas/{model}"
 _ERRORS = {
     HTTPStatus.BAD_REQUEST: "The request cannot be understood.",
-    HTTPStatus.UNAUTHORIZED: "The token is missing or cannot be accepted.",
-    HTTPStatus.FORBIDDEN: "The token lacks the scope.",
+    HTTPStatus.UNAUTHORIZED: "The token or API key is missing or cannot be accepted.",
+    HTTPStatus.FORBIDDEN: "The caller may not; the code says what is lacking.",
     HTTPStatus.NOT_FOUND: "There is no such thing.",
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The body is too large.",
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "The body is not plain JSON in UTF-8.",
     HTTPStatus.UNPROCESSABLE_ENTITY: "The request is well formed but cannot be done.",
-    HTTPStatus.SERVICE_UNAVAILABLE: "The database does not answer; `Retry-After` says when to repeat.",
+    HTTPStatus.SERVICE_UNAVAILABLE: "Something that is needed does not answer; `Retry-After` says when to repeat.",
 }
 _MODELS: tuple[type[BaseModel], ...] = (
     NotificationRequest,
+    ApiKeyRequest,
+    ApiKeyRotation,
+    answers.ApiKeyIssued,
+    answers.ApiKeyList,
     answers.NotificationAccepted,
     answers.NotificationView,
     answers.CancelView,
     answers.HealthAnswer,
     answers.ErrorAnswer,
 )
+_PROOFS = {
+    "token": {
+        "type": "http",
+        "scheme": "bearer",
+        "bearerFormat": "JWT",
+        "description": "A JWT with sub, tenant, scope and exp. Its role is SERVICE unless it says USER, which"
+        " keeps it to the subject's own notifications, or ADMIN, which has every scope. `arauto token` makes one.",
+    },
+    "apiKey": {
+        "type": "http",
+        "scheme": "bearer",
+        "bearerFormat": "ak_prefix_secret",
+        "description": "An API key of a product service, from `POST /v1/api-keys` or `arauto key create`.",
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """An argument that a route takes in its query; all of them may be left out."""
+
+    name: str
+    description: str
+    schema: dict[str, Any]
 
 
 def options() -> dict[str, Any]:
@@ -56,10 +85,8 @@ def describe(api: Api) -> None:
     _, definitions = models_json_schema([(model, "validation") for model in _MODELS], ref_template=_REFERENCE)
     for name, schema in sorted(definitions["$defs"].items()):
         api.spec.components.schema(name, schema)
-    api.spec.components.security_scheme(
-        "bearer",
-        {"type": "http", "scheme": "bearer", "bearerFormat": "JWT", "description": "Made by `arauto token`."},
-    )
+    for name, scheme in _PROOFS.items():
+        api.spec.components.security_scheme(name, scheme)
 
 
 def route(blueprint: Blueprint, method: str, rule: str, described: dict[str, Any]) -> Callable[[View], View]:
@@ -78,8 +105,10 @@ def operation(
     *,
     scope: str | None = None,
     body: type[BaseModel] | None = None,
+    is_body_required: bool = True,
     errors: Sequence[HTTPStatus] = (),
     headers: Sequence[tuple[str, str]] = (),
+    query: Sequence[Query] = (),
 ) -> dict[str, Any]:
     """Return the description of one operation, for a blueprint's `doc`."""
     responses = {
@@ -89,14 +118,19 @@ def operation(
     for status in errors:
         responses[str(int(status))] = {"description": _ERRORS[status]} | _content(answers.ErrorAnswer)
     described: dict[str, Any] = {"summary": summary, "responses": responses}
-    described["security"] = [{"bearer": [scope]}] if scope else []
+    described["security"] = [{name: [scope]} for name in _PROOFS] if scope else []
     if body is not None:
-        described["requestBody"] = {"required": True} | _content(body)
-    if headers:
-        described["parameters"] = [
-            {"in": "header", "name": name, "required": True, "description": text, "schema": {"type": "string"}}
-            for name, text in headers
-        ]
+        described["requestBody"] = {"required": is_body_required} | _content(body)
+    parameters: list[dict[str, Any]] = [
+        {"in": "header", "name": name, "required": True, "description": text, "schema": {"type": "string"}}
+        for name, text in headers
+    ]
+    parameters += [
+        {"in": "query", "name": each.name, "description": each.description, "schema": each.schema}
+        for each in query
+    ]
+    if parameters:
+        described["parameters"] = parameters
     return described
 
 

@@ -31,6 +31,7 @@ from pydantic_core import PydanticCustomError
 from app.api.errors import ApiError
 from app.domain.kinds import Channel, Priority
 from app.services.accept import Submission
+from app.services.manage_keys import LIFETIME_LIMIT_SECONDS, OVERLAP_LIMIT_SECONDS, OVERLAP_SECONDS
 from app.services.refusal import Problem, Refused
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -60,6 +61,12 @@ _EXAMPLE: JsonDict = {
         "metadata": {"order": "123"},
     }
 }
+
+
+def _one_line(value: str) -> str:
+    if _CONTROL.search(value) or not value.strip():
+        raise PydanticCustomError("text", "must be visible text without line breaks or control characters")
+    return value
 
 
 class _Strict(BaseModel):
@@ -125,9 +132,7 @@ class NotificationRequest(_Strict):
     @field_validator("user_id", "category")
     @classmethod
     def _is_one_line(cls, value: str | int) -> str | int:
-        if isinstance(value, str) and (_CONTROL.search(value) or not value.strip()):
-            raise PydanticCustomError("text", "must be visible text without line breaks or control characters")
-        return value
+        return _one_line(value) if isinstance(value, str) else value
 
     @field_validator("channels")
     @classmethod
@@ -189,6 +194,36 @@ class NotificationRequest(_Strict):
             scheduled_at=None if self.scheduled_at is None else _instant("scheduled_at", self.scheduled_at),
             expires_in=self.expires_in,
         )
+
+
+class ApiKeyRequest(_Strict):
+    """A key for one service, with no more scopes than it needs."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {"name": "shop", "scopes": ["notifications:write"], "expires_in": 31_536_000}
+        }
+    )
+
+    name: Annotated[str, Field(min_length=1, max_length=64, description="Whose key it is, for people.")]
+    scopes: Annotated[list[Annotated[str, Field(min_length=1, max_length=64)]], Field(min_length=1, max_length=50)]
+    expires_in: (
+        Annotated[
+            int, Field(ge=1, le=LIFETIME_LIMIT_SECONDS, description="Seconds; until it is revoked if absent.")
+        ]
+        | None
+    ) = None
+
+    @field_validator("name")
+    @classmethod
+    def _is_readable(cls, value: str) -> str:
+        return _one_line(value)
+
+
+class ApiKeyRotation(_Strict):
+    """How long the old key goes on beside the new one."""
+
+    overlap_seconds: Annotated[int, Field(ge=0, le=OVERLAP_LIMIT_SECONDS)] = OVERLAP_SECONDS
 
 
 def validate(model: type[Model], body: Any) -> Model:

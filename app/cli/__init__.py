@@ -13,6 +13,7 @@ from app.cli import (
     bridge,
     dlq,
     doctor,
+    key,
     ledger,
     migrate,
     replay,
@@ -41,6 +42,7 @@ app.command("topics")(bridge.topics)
 app.command("api")(api.api)
 app.command("bridge")(bridge.bridge)
 app.command("token")(token.token)
+app.add_typer(key.app, name="key")
 app.command("send")(send.send)
 app.command("status")(status.status)
 app.command("watch")(watch.watch)

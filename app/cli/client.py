@@ -13,8 +13,8 @@ from app.cli.output import fail
 _TIMEOUT_SECONDS = 15.0
 _ADVICE = {
     HTTPStatus.BAD_REQUEST: "correct what the message names",
-    HTTPStatus.UNAUTHORIZED: "get a token: arauto token, and pass it with --token or ARAUTO_TOKEN",
-    HTTPStatus.FORBIDDEN: "get a token with the scope that the message names: arauto token --scope …",
+    HTTPStatus.UNAUTHORIZED: "get a token (arauto token) or a key, and pass it with --token or ARAUTO_TOKEN",
+    HTTPStatus.FORBIDDEN: "get a token that may: arauto token --scope …",
     HTTPStatus.NOT_FOUND: "check the id, and that the token is of the tenant that owns it",
     HTTPStatus.UNPROCESSABLE_ENTITY: "correct what the message names",
     HTTPStatus.SERVICE_UNAVAILABLE: "the API cannot reach its database: arauto doctor",
@@ -69,13 +69,15 @@ def find_api(url: str, token: str, data: Path) -> Api:
         token = token or stack.get("token", "")
     if url and token:
         return Api(url, token)
-    from app.services.tokens import mint  # noqa: PLC0415
+    from app.services.tokens import NotOurTokensError, mint  # noqa: PLC0415
     from app.settings import get_settings  # noqa: PLC0415
 
     settings = get_settings()
-    return Api(
-        url or f"http://{settings.api_host}:{settings.api_port}", token or mint(settings, "demo", "arauto-cli")
-    )
+    url = url or f"http://{settings.api_host}:{settings.api_port}"
+    try:
+        return Api(url, token or mint(settings, "demo", "arauto-cli"))
+    except NotOurTokensError as error:
+        fail(str(error), "pass a token or an API key (arauto key create) with --token or ARAUTO_TOKEN")
 
 
 def _running_stack(data: Path) -> dict[str, Any]:

@@ -53,6 +53,8 @@ def advise(error: Exception) -> tuple[str, str] | None:
     """Return what happened and what to do next, or None for a surprise that deserves its traceback."""
     from app.observability.redaction import mask_text  # noqa: PLC0415  only when something failed
 
+    if type(error).__name__ == "DatabaseDownError" and isinstance(error.__cause__, Exception):
+        error = error.__cause__  # what the request pool says about it, to an API's client, is less than is known
     line = mask_text((str(error).strip().splitlines() or [type(error).__name__])[0])
     origin = type(error).__module__.partition(".")[0]
     match origin:

@@ -1,9 +1,9 @@
 """Accepting, reading and cancelling notifications: all SQL that a tenant's request runs.
 
 Each function sends one message of several statements over an autocommit connection. PostgreSQL runs such a message
-as one transaction, so `SET LOCAL` holds for the statement that does the work and for nothing after it: the role
-`arauto_api` sees only rows of the tenant named here, whatever the WHERE clause says, and a request costs one round
-trip. The message is the whole transaction; a use case never needs a second one.
+as one transaction, held to its tenant by `app.db.tenancy` whatever the WHERE clause says, and a request costs one
+round trip. The message is the whole transaction; a use case never needs a second one. A caller who may touch only
+one user's notifications is held to them by the WHERE clause: to such a caller, others do not exist.
 
 A look-up by notification id names the range of ids minted in the same millisecond, so it reads one partition of
 each table.
@@ -15,9 +15,8 @@ from typing import Any
 from uuid import UUID
 
 from app.db.requests import Cursor
+from app.db.tenancy import run_as_tenant
 from app.domain.ids import siblings
-
-_AS_TENANT = "SET LOCAL ROLE arauto_api; SELECT set_config('arauto.tenant', %(tenant_id)s, true); "
 
 # The idempotency key guards everything: a request that races with another of the same key waits for it at the
 # primary key, inserts nothing if the other commits, and everything if the other rolls back. Due times are the
@@ -105,7 +104,7 @@ SELECT n.id::text, n.user_id, n.category, n.priority, n.title, n.body, n.recipie
                                   WHERE id BETWEEN %(low)s::uuid AND %(high)s::uuid
                                     AND notification_id = %(id)s::uuid)) AS a) AS attempts
 FROM notification n
-WHERE n.id = %(id)s::uuid
+WHERE n.id = %(id)s::uuid AND (%(user_id)s::text IS NULL OR n.user_id = %(user_id)s::text)
 """
 
 # The rows are locked in id order and waited for, as every writer of several deliveries does, so that no two of
@@ -115,6 +114,7 @@ CANCEL = """
 WITH target AS MATERIALIZED (
     SELECT id, channel, status FROM delivery
     WHERE id BETWEEN %(low)s::uuid AND %(high)s::uuid AND notification_id = %(id)s::uuid
+      AND (%(user_id)s::text IS NULL OR user_id = %(user_id)s::text)
     ORDER BY id FOR UPDATE
 ), cancelled AS (
     UPDATE delivery d
@@ -135,7 +135,7 @@ SELECT t.id::text, t.channel, t.status, c.id IS NOT NULL AS is_cancelled
 FROM notification n
 LEFT JOIN target t ON true
 LEFT JOIN cancelled c ON c.id = t.id
-WHERE n.id = %(id)s::uuid
+WHERE n.id = %(id)s::uuid AND (%(user_id)s::text IS NULL OR n.user_id = %(user_id)s::text)
 ORDER BY t.id
 """
 
@@ -168,7 +168,7 @@ class Found:
 
 def accept(cursor: Cursor, row: Mapping[str, Any]) -> Stored | None:
     """Store one notification, its deliveries and its key; None when the key is taken, and nothing was stored."""
-    _run(cursor, ACCEPT, row)
+    run_as_tenant(cursor, ACCEPT, row)
     stored = cursor.fetchone()
     return None if stored is None else Stored(*stored)
 
@@ -178,36 +178,45 @@ def accept_many(cursor: Cursor, tenant_id: str, rows: str, attempts_allowed: int
 
     `rows` is a JSON array of objects with the columns of `ACCEPT_MANY`. The caller guards against a second call.
     """
-    _run(cursor, ACCEPT_MANY, {"tenant_id": tenant_id, "rows": rows, "attempts_allowed": attempts_allowed})
+    values = {"tenant_id": tenant_id, "rows": rows, "attempts_allowed": attempts_allowed}
+    run_as_tenant(cursor, ACCEPT_MANY, values)
     return [priority for (priority,) in cursor]
 
 
 def find_key(cursor: Cursor, tenant_id: str, route: str, key: str) -> Kept | None:
     """Return what was stored under an idempotency key, or None."""
-    _run(cursor, FIND_KEY, {"tenant_id": tenant_id, "route": route, "key": key})
+    run_as_tenant(cursor, FIND_KEY, {"tenant_id": tenant_id, "route": route, "key": key})
     row = cursor.fetchone()
     return None if row is None else Kept(bytes(row[0]), row[1])
 
 
-def read(cursor: Cursor, tenant_id: str, identifier: UUID) -> dict[str, Any] | None:
-    """Return a notification by column name, with `deliveries` and `attempts` as lists of objects, or None."""
-    _run(cursor, READ, _look_up(tenant_id, identifier))
+def read(cursor: Cursor, tenant_id: str, identifier: UUID, user_id: str | None) -> dict[str, Any] | None:
+    """Return a notification by column name, with `deliveries` and `attempts` as lists of objects, or None.
+
+    With a `user_id`, one of another user is not found.
+    """
+    run_as_tenant(cursor, READ, _look_up(tenant_id, identifier, user_id))
     row = cursor.fetchone()
     return (
         None if row is None else dict(zip((column.name for column in cursor.description or ()), row, strict=True))
     )
 
 
-def cancel(cursor: Cursor, tenant_id: str, identifier: UUID) -> list[Found]:
-    """Cancel what has not begun and ask for the rest; no row for no such id, one without an id for no delivery."""
-    _run(cursor, CANCEL, _look_up(tenant_id, identifier))
+def cancel(cursor: Cursor, tenant_id: str, identifier: UUID, user_id: str | None) -> list[Found]:
+    """Cancel what has not begun and ask for the rest; no row for no such id, one without an id for no delivery.
+
+    With a `user_id`, one of another user is not found and stays as it is.
+    """
+    run_as_tenant(cursor, CANCEL, _look_up(tenant_id, identifier, user_id))
     return [Found(*row) for row in cursor]
 
 
-def _run(cursor: Cursor, statement: str, values: Mapping[str, Any]) -> None:
-    cursor.execute(_AS_TENANT + statement, values)
-
-
-def _look_up(tenant_id: str, identifier: UUID) -> dict[str, str]:
+def _look_up(tenant_id: str, identifier: UUID, user_id: str | None) -> dict[str, str | None]:
     low, high = siblings(identifier)
-    return {"tenant_id": tenant_id, "id": str(identifier), "low": str(low), "high": str(high)}
+    return {
+        "tenant_id": tenant_id,
+        "id": str(identifier),
+        "low": str(low),
+        "high": str(high),
+        "user_id": user_id,
+    }

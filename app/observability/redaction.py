@@ -52,6 +52,7 @@ _PRIVATE_PARTS = (
 _E_MAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+")
 _PHONE = re.compile(r"(?<![\w.])\+\d{7,15}\b")
 _JWT = re.compile(r"\beyJ[\w-]{5,}\.[\w-]+\.[\w-]*")
+_API_KEY = re.compile(r"\bak_[0-9a-f]{12}_\w+")
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}")
 _URL_USER = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)[^\s/@:]*:[^\s/@]*@", re.IGNORECASE)
 _QUOTE_ENDS = r"(?=\n(?:CONTEXT|HINT|\[SQL|\(Background|The above|  File)|$)"
@@ -68,6 +69,8 @@ def mask_text(text: str) -> str:
         text = _PHONE.sub(MASK, text)
     if "eyJ" in text:
         text = _JWT.sub(MASK, text)
+    if "ak_" in text:
+        text = _API_KEY.sub(MASK, text)
     if " " in text:
         text = _BEARER.sub(rf"\1 {MASK}", text)
         text = _FAILING_ROW.sub(rf"\1{MASK}", text)

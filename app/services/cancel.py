@@ -49,9 +49,9 @@ class Cancel:
     def __init__(self, pool: RequestPool) -> None:
         self._pool = pool
 
-    def __call__(self, tenant_id: str, identifier: UUID) -> Cancelled:
-        """Cancel a tenant's notification; raise NotFound."""
-        rows = self._pool.run(lambda cursor: notifications.cancel(cursor, tenant_id, identifier))
+    def __call__(self, tenant_id: str, identifier: UUID, only_user: str | None = None) -> Cancelled:
+        """Cancel a tenant's notification, if it is `only_user`'s; raise NotFound."""
+        rows = self._pool.run(lambda cursor: notifications.cancel(cursor, tenant_id, identifier, only_user))
         if not rows:
             raise NotFound("DOMAIN_NOTIFICATION_NOT_FOUND", "There is no such notification.")
         deliveries = tuple(_outcome(row.id, row) for row in rows if row.id is not None)

@@ -27,9 +27,9 @@ class ReadNotification:
         self._pool = pool
         self._settings = settings
 
-    def __call__(self, tenant_id: str, identifier: UUID) -> dict[str, Any]:
-        """Return a tenant's notification as the API shows it; raise NotFound."""
-        row = self._pool.run(lambda cursor: notifications.read(cursor, tenant_id, identifier))
+    def __call__(self, tenant_id: str, identifier: UUID, only_user: str | None = None) -> dict[str, Any]:
+        """Return a tenant's notification as the API shows it, if it is `only_user`'s; raise NotFound."""
+        row = self._pool.run(lambda cursor: notifications.read(cursor, tenant_id, identifier, only_user))
         if row is None:
             raise NotFound("DOMAIN_NOTIFICATION_NOT_FOUND", "There is no such notification.")
         attempts: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)

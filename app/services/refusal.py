@@ -1,4 +1,8 @@
-"""Why a use case did not do what was asked: well-formed requests that cannot be carried out."""
+"""Why a use case did not do what was asked.
+
+A request can be well formed and impossible, not allowed to this caller, from nobody who is known, or come at a
+moment when that cannot be told.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,3 +28,26 @@ class Refused(Exception):  # noqa: N818  a refusal is an answer, not a fault of 
 
 class NotFound(Refused):
     """What was named does not exist for this tenant."""
+
+
+class Forbidden(Refused):
+    """It is not for this caller to do. `code` begins with AUTH_."""
+
+
+class Unauthenticated(Exception):  # noqa: N818  an answer too
+    """Who calls is not proven. `code` begins with AUTH_."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class Unavailable(Exception):  # noqa: N818  an answer too
+    """Something else is needed that does not answer now. `code` begins with INFRA_."""
+
+    def __init__(self, code: str, message: str, retry_after_seconds: int) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.retry_after_seconds = retry_after_seconds

@@ -5,10 +5,14 @@ from collections.abc import Sequence
 
 import jwt
 
+from app.domain.callers import Role
 from app.settings import Settings
 
-ALGORITHM = "HS256"
-ALL_SCOPES = ("notifications:read", "notifications:write", "receipts:write")
+ALL_SCOPES = ("notifications:read", "notifications:write", "receipts:write", "keys:manage")
+
+
+class NotOurTokensError(ValueError):
+    """Tokens of this installation are signed by somebody else's private key."""
 
 
 def mint(
@@ -17,18 +21,28 @@ def mint(
     subject: str,
     scopes: Sequence[str] = ALL_SCOPES,
     expires_in_seconds: int = 86_400,
+    *,
+    role: Role = Role.SERVICE,
 ) -> str:
-    """Return a signed token; raise ValueError for a lifetime that the API would refuse."""
+    """Return a token signed with our secret.
+
+    Raises ValueError for a lifetime that the API would refuse, NotOurTokensError when it refuses the secret.
+    """
+    if not settings.signs_tokens:
+        raise NotOurTokensError(f"with JWT_ALGORITHM={settings.jwt_algorithm} only the issuer makes tokens")
     if not 0 < expires_in_seconds <= settings.jwt_max_lifetime_seconds:
         raise ValueError(f"a token lives 1 to {settings.jwt_max_lifetime_seconds} seconds")
     now = int(time.time())
     claims: dict[str, str | int] = {
         "sub": subject,
         "tenant": tenant,
+        "role": role,
         "scope": " ".join(scopes),
         "iat": now,
         "exp": now + expires_in_seconds,
     }
     if settings.jwt_audience:
         claims["aud"] = settings.jwt_audience
-    return jwt.encode(claims, settings.jwt_secret.get_secret_value(), algorithm=ALGORITHM)
+    if settings.jwt_issuer:
+        claims["iss"] = settings.jwt_issuer
+    return jwt.encode(claims, settings.jwt_secret.get_secret_value(), algorithm=settings.jwt_algorithm)

@@ -21,6 +21,18 @@ def make(**chosen: Any) -> Settings:
         ({"transport": "pigeon"}, r"transport\s.*'kafka' or 'direct'"),
         ({"environment": "staging"}, "environment"),
         ({"environment": "production"}, "JWT_SECRET is the development secret: set your own"),
+        ({"environment": "production", "jwt_secret": "x" * 31}, "JWT_SECRET must be at least 32 bytes"),
+        ({"jwt_secret": "-----BEGIN PUBLIC KEY-----\nMFkw"}, "JWT_SECRET is a key that others know"),
+        ({"jwt_secret": "ssh-rsa AAAA"}, "JWT_SECRET is a key that others know"),
+        ({"jwt_algorithm": "none"}, "jwt_algorithm"),
+        ({"jwt_algorithm": "HS512"}, "jwt_algorithm"),
+        ({"jwt_algorithm": "RS256"}, "JWT_ALGORITHM=RS256 needs JWT_JWKS_URL"),
+        ({"jwt_algorithm": "ES256", "jwt_jwks_url": "http://issuer.example/keys"}, "needs JWT_JWKS_URL, https"),
+        ({"jwt_algorithm": "ES256", "jwt_jwks_url": "http://127.0.0.1.example/keys"}, "needs JWT_JWKS_URL, https"),
+        ({"jwt_algorithm": "ES256", "jwt_jwks_url": "file:///etc/keys"}, "needs JWT_JWKS_URL, https"),
+        ({"jwt_algorithm": "ES256", "jwt_jwks_url": "https://"}, "needs JWT_JWKS_URL, https"),
+        ({"jwt_algorithm": "ES256", "jwt_jwks_url": "https://[x/keys"}, "needs JWT_JWKS_URL, https"),
+        ({"jwt_jwks_url": "https://issuer.example/keys"}, "JWT_JWKS_URL is set but unused"),
         ({"provider_rate_per_second": 0}, "provider_rate_per_second"),
         ({"sms_rate_per_second": -1}, "sms_rate_per_second"),
         ({"retry_jitter": 1.0}, "retry_jitter"),
@@ -68,6 +80,18 @@ def test_secrets_are_not_shown():
 def test_production_starts_with_a_secret_of_its_own():
     """The one thing that production must bring."""
     assert make(environment="production", jwt_secret="x" * 40).environment == "production"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("https://issuer.example/keys", "https://10.0.0.1/keys", "https://1issuer.example/keys"),
+        *("http://localhost:8080/keys", "http://127.0.0.1/keys", "http://127.9.9.9/keys", "http://[::1]:80/keys"),
+    ],
+)
+def test_keys_come_over_tls_or_from_this_machine(url):
+    """Whoever could change the set on its way could sign tokens."""
+    assert not make(jwt_algorithm="ES256", jwt_jwks_url=url).signs_tokens
 
 
 def test_rates_fall_back_from_channel_to_provider():

@@ -12,6 +12,7 @@ from flask.testing import FlaskClient
 from sqlalchemy.engine import Engine, Row
 from werkzeug.test import TestResponse
 
+from app.domain.callers import Role
 from app.factory import create_app
 from app.services.tokens import mint
 from app.settings import Settings
@@ -45,9 +46,13 @@ class Api:
         self.client = self.app.test_client()
 
     def bearer(
-        self, tenant: str = "demo", scope: str = "notifications:read notifications:write"
+        self,
+        tenant: str = "demo",
+        scope: str = "notifications:read notifications:write",
+        role: Role = Role.SERVICE,
+        subject: str = "tests",
     ) -> dict[str, str]:
-        return {"Authorization": f"Bearer {mint(self.settings, tenant, 'tests', scope.split())}"}
+        return {"Authorization": f"Bearer {mint(self.settings, tenant, subject, scope.split(), role=role)}"}
 
     def post(self, body: Any, key: str | None = None, tenant: str = "demo", **headers: str) -> TestResponse:
         """POST a notification; `body` may be bytes, sent as they are."""

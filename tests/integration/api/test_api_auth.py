@@ -12,15 +12,11 @@ import jwt
 
 from app.api.auth import routes_without_scope
 from app.services.tokens import ALL_SCOPES, mint
+from app.wiring import api_services
 from tests.integration.api.conftest import PATH, Api, error_of, sms
+from tests.integration.api.issuer import claims
 
 SOME = f"{PATH}/01a22d60-47d0-79a7-9147-1bc22276754c"
-
-
-def claims(**chosen: Any) -> dict[str, Any]:
-    now = int(time.time())
-    usual = {"sub": "s", "tenant": "demo", "scope": "notifications:read", "iat": now, "exp": now + 60}
-    return {name: value for name, value in (usual | chosen).items() if value is not ...}
 
 
 def signed(api: Api, algorithm: str = "HS256", headers: dict[str, Any] | None = None, **chosen: Any) -> str:
@@ -80,10 +76,10 @@ def test_a_token_has_an_end_that_is_near(api: Api) -> None:
 def test_a_remembered_token_ends_too(api: Api) -> None:
     """The second look at a token is a look at its end, not at nothing."""
     now = time.time()
-    authenticator = api.app.extensions["arauto_auth"]
+    sign_in = api_services(api.settings).sign_in
     token = f"Bearer {signed(api, exp=int(now) + 30)}"
     assert status(api, token) == 404
-    authenticator._clock = lambda: now + 31
+    sign_in._clock = sign_in._verify_token._clock = lambda: now + 31  # type: ignore[attr-defined]
     assert status(api, token) == 401
 
 
@@ -94,6 +90,8 @@ def test_claims_are_text_of_sane_length(api: Api) -> None:
             assert status(api, f"Bearer {signed(api, **{name: value})}") == 401, (name, value)
     for value in (..., 7, None, ["notifications:read"]):
         assert status(api, f"Bearer {signed(api, scope=value)}") == 401, value
+    for value in ("", "user", "ROOT", "USER ADMIN", None, 7, ["USER"], {"USER": 1}, True):
+        assert status(api, f"Bearer {signed(api, role=value)}") == 401, value
 
 
 def test_headers_that_carry_no_token_are_refused(api: Api) -> None:

@@ -1,5 +1,6 @@
 """Reading and cancelling: what a tenant sees of its own notifications, and that it sees nobody else's."""
 
+import itertools
 import json
 import threading
 from collections.abc import Callable
@@ -182,10 +183,12 @@ def test_a_look_up_reads_one_partition_of_each_table(engine: Engine) -> None:
     identifier = mint()[0]
     low, high = str(identifier), str(identifier)
     values = {"tenant_id": "demo", "id": str(identifier), "low": low, "high": high}
-    for statement in (READ, CANCEL):
+    for statement, user_id in itertools.product((READ, CANCEL), (None, "u1")):
         with engine.begin() as connection:
             connection.exec_driver_sql("SET LOCAL ROLE arauto_api")
-            plan = connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {statement}", values).scalar()
+            plan = connection.exec_driver_sql(
+                f"EXPLAIN (FORMAT JSON) {statement}", values | {"user_id": user_id}
+            ).scalar()
         partitions = {name for name in _relations(json.loads(json.dumps(plan))) if name[-1].isdigit()}
         days = {name.rsplit("_", 1)[1] for name in partitions}
         assert len(days) == 1, partitions

@@ -141,6 +141,23 @@ def test_a_stop_answers_what_has_begun(server: Server, database_url: str, rows: 
     assert len(rows("SELECT FROM notification")) == 1
 
 
+def test_a_stop_writes_when_keys_were_last_used(server: Server, rows: Rows) -> None:
+    """The first use is on its way to the table, the second one is in memory only when SIGTERM comes.
+
+    Fails when nothing is written at the end of a process, and with an atexit handler, which the server's workers
+    do not run.
+    """
+    key = server.request("POST", "/v1/api-keys", b'{"name": "shop", "scopes": ["notifications:read"]}')
+    headers = {"Authorization": f"Bearer {json.loads(key[1])['key']}"}
+    used = "SELECT last_used_at FROM api_key WHERE last_used_at IS NOT NULL"
+    assert server.request("GET", f"{PATH}/x", headers=headers)[0] == 404
+    (first,) = eventually(lambda: rows(used))
+    assert server.request("GET", f"{PATH}/x", headers=headers)[0] == 404
+    server.child.ask_to_stop()
+    eventually(lambda: server.child.poll() is not None, seconds=20)
+    assert rows(used)[0].last_used_at > first.last_used_at
+
+
 def test_a_locked_database_leaves_threads_for_those_who_do_not_need_it(
     server: Server, database_url: str, rows: Rows
 ) -> None:
