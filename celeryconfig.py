@@ -7,6 +7,8 @@ is started with a setting that breaks this refuses (`app.celery_app.unsafe_setti
 
 from typing import Any
 
+from kombu import Exchange, Queue
+
 from app.domain.kinds import Priority
 from app.queues import LANES, RELAY_QUEUE, TASK_PARTITIONS, TASK_PRUNE, TASK_RELAY, TASK_RESCUE
 from app.settings import get_settings
@@ -30,10 +32,10 @@ broker_transport_options: dict[str, Any] = {
 task_publish_retry_policy = {"max_retries": 3, "interval_start": 0.1, "interval_step": 0.3, "interval_max": 1.0}
 
 # Queues: a worker names its own with -Q; none is created by a misspelt name.
-task_queues = {
-    name: {"exchange": name, "routing_key": name}
+task_queues = [
+    Queue(name, Exchange(name), routing_key=name)
     for name in (*(lane.queue for lane in LANES.values()), RELAY_QUEUE)
-}
+]
 task_default_queue = RELAY_QUEUE
 task_default_exchange = RELAY_QUEUE
 task_default_routing_key = RELAY_QUEUE

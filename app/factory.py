@@ -8,7 +8,6 @@ import time
 from functools import partial
 
 from flask import Flask, Response, g, request
-from flask_smorest import Api
 
 from app import wiring
 from app.api import api_keys, docs, errors, health, notifications, openapi
@@ -29,7 +28,7 @@ def create_app(settings: Settings | None = None, services: wiring.ApiServices | 
     app.url_map.merge_slashes = False
     app.extensions[EXTENSION] = services or wiring.api_services(settings)
     app.extensions[health.METRICS] = partial(metrics.exposition, settings)
-    api = Api(app)
+    api = openapi.Document(app)
     openapi.describe(api)
     api.register_blueprint(notifications.blueprint)
     api.register_blueprint(api_keys.blueprint)

@@ -119,6 +119,8 @@ def parts(ports: dict[str, int], *, with_kafka: bool) -> list[Part]:
             needs=("migrate", "valkey"),
             is_ready=_http(f"http://127.0.0.1:{ports['api']}/startup"),
             wants_kafka_address=True,
+            # Its server has worker processes, which only a signal that it can heed takes along.
+            death_signal=signal.SIGTERM,
         ),
         _worker("relay", RELAY_QUEUE, 8),
         *(_worker(f"worker-{lane.queue}", lane.queue, SLOTS[lane.priority]) for lane in LANES.values()),

@@ -80,8 +80,16 @@ def options() -> dict[str, Any]:
     }
 
 
-def describe(api: Api) -> None:
+class Document(Api):  # type: ignore[misc]  # flask-smorest has no types
+    """Collects the routes. Each of them names its errors, so no route gets flask-smorest's own error as well."""
+
+    DEFAULT_ERROR_RESPONSE_NAME = None
+
+
+def describe(api: Document) -> None:
     """Add what no route says: the schemas, and how a caller proves who it is."""
+    for unused in ("Error", "PaginationMetadata"):
+        api.spec.components.schemas.pop(unused, None)
     _, definitions = models_json_schema([(model, "validation") for model in _MODELS], ref_template=_REFERENCE)
     for name, schema in sorted(definitions["$defs"].items()):
         api.spec.components.schema(name, schema)

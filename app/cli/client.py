@@ -10,6 +10,9 @@ from urllib.request import Request, urlopen
 
 from app.cli.output import fail
 
+STACK = Path(".arauto")
+"""Where `make run` keeps its stack, seen from the project's folder."""
+
 _TIMEOUT_SECONDS = 15.0
 _ADVICE = {
     HTTPStatus.BAD_REQUEST: "correct what the message names",
@@ -63,7 +66,7 @@ def find_api(url: str, token: str, data: Path) -> Api:
 
     A missing token is that of the running stack, else one is minted with JWT_SECRET.
     """
-    stack = _running_stack(data)
+    stack = running_stack(data)
     if not url and stack:
         url = stack.get("api", "")
         token = token or stack.get("token", "")
@@ -80,7 +83,8 @@ def find_api(url: str, token: str, data: Path) -> Api:
         fail(str(error), "pass a token or an API key (arauto key create) with --token or ARAUTO_TOKEN")
 
 
-def _running_stack(data: Path) -> dict[str, Any]:
+def running_stack(data: Path) -> dict[str, Any]:
+    """Return what the run.json of the stack in `data` says, or nothing when none runs there."""
     try:
         found = json.loads((data / "run.json").read_text())
     except (OSError, ValueError):

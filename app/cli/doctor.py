@@ -38,6 +38,10 @@ def doctor(
             out.print(line, style=_STYLES[finding.level], markup=False)
             if finding.then:
                 out.print(f"    → {finding.then}", markup=False)
-        out.print(f"{len(failed)} failures." if failed else "All that the pipeline relies on is there.")
+        out.print(
+            f"{len(failed)} {'failure' if len(failed) == 1 else 'failures'}."
+            if failed
+            else "All that the pipeline relies on is there."
+        )
     if failed:
         raise typer.Exit(WRONG)

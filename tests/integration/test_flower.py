@@ -56,9 +56,13 @@ def answers(url: str) -> bool:
 
 
 def read(url: str) -> Any:
+    return json.loads(page(url))
+
+
+def page(url: str) -> str:
     word = base64.b64encode(b"ana:secret").decode()
     with urlopen(Request(url, headers={"Authorization": f"Basic {word}"}), timeout=10) as answer:
-        return json.load(answer)
+        return str(answer.read(), "utf-8")
 
 
 def test_flower_shows_the_queues_with_their_workers_behind_a_password(flower: str) -> None:
@@ -72,3 +76,5 @@ def test_flower_shows_the_queues_with_their_workers_behind_a_password(flower: st
         return {queue["name"] for worker in workers.values() for queue in worker.get("active_queues", [])}
 
     eventually(lambda: queues() == set(_QUEUES), seconds=60, every_seconds=1)
+    broker = page(f"{flower}/broker")
+    assert all(f">{name}<" in broker.replace(" ", "").replace("\n", "") for name in _QUEUES)

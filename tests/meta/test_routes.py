@@ -45,6 +45,19 @@ def test_the_openapi_document_is_3_1():
     assert _document()["openapi"].startswith("3.1")
 
 
+def test_the_openapi_document_knows_our_errors_only():
+    """Fails when flask-smorest adds its own: a client generator would make two kinds of error of one."""
+    document = _document()
+    assert not {"Error", "PaginationMetadata"} & set(document["components"]["schemas"])
+    assert "default" not in {
+        code
+        for verbs in document["paths"].values()
+        for described in verbs.values()
+        if isinstance(described, dict)
+        for code in described.get("responses", {})
+    }
+
+
 def test_every_operation_describes_its_errors():
     """Each operation under /v1 names the one shape of errors for what can go wrong."""
     for path, verbs in _document()["paths"].items():
