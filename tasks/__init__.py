@@ -11,7 +11,6 @@ from celery.signals import setup_logging, worker_init, worker_ready
 
 from app.celery_app import celery as app
 from app.celery_app import unsafe_settings
-from app.queues import RELAY_QUEUE
 from app.settings import get_settings
 
 __all__ = ["app"]
@@ -30,9 +29,6 @@ def _refuse_what_breaks_the_protocol(sender: Any, **_: Any) -> None:
     if wrong:
         # A signal's receiver may not raise an ordinary exception: Celery would log it and go on.
         raise SystemExit("This worker would break the delivery protocol: " + "; ".join(wrong))
-    if set(sender.app.amqp.queues.consume_from) == {RELAY_QUEUE}:
-        # Nobody watches single ticks, and events would be a third of what an idle relay costs.
-        sender.task_events = False
 
 
 def _serve_metrics(**_: Any) -> None:
