@@ -25,7 +25,7 @@ from embedded.ports import free_port
 from embedded.processes import Child, Launch, tail
 from embedded.valkey import Valkey
 from tests.stream_client import Follower, publish, streaming
-from tests.waiting import eventually
+from tests.waiting import eventually, never
 
 
 @dataclass
@@ -97,11 +97,21 @@ def test_a_client_hears_what_is_published_for_its_user(served: Served) -> None:
         assert headers["X-Accel-Buffering"] == "no"
 
 
-def test_nothing_is_lost_between_the_sync_and_the_first_message(served: Served) -> None:
-    """What is published as soon as a sync was seen is heard, every time.
+def test_a_sync_waits_for_the_subscription(served: Served, redis_client: "redis.Redis") -> None:
+    """A client that fetches its inbox before it is subscribed can miss what comes in between.
 
     Fails when the sync is sent before Redis has confirmed the subscription.
     """
+    with served.follow("somebody") as other:
+        other.until("sync")
+    redis_client.client_pause(1000)
+    with served.follow() as one:
+        never(lambda: one.events, seconds=0.4)
+        one.until("sync")
+
+
+def test_what_is_published_after_a_sync_is_heard(served: Served) -> None:
+    """At once, every time."""
     for number in range(30):
         with served.follow(f"user-{number}") as one:
             one.until("sync")
