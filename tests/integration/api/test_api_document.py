@@ -1,7 +1,7 @@
 """The OpenAPI document is true: requests made from it, right ones and wrong ones, get only answers that it names.
 
-Schemathesis makes them, over every operation. What it finds is a 5xx, a status that the operation does not name, an
-answer that does not fit its schema, or one of another content type.
+Schemathesis makes them, over every operation. What it finds is a 5xx, a status that the operation does not name,
+an answer that does not fit its schema, or one of another content type.
 """
 
 import pytest
