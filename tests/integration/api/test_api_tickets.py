@@ -88,7 +88,7 @@ def test_a_ticket_is_made_only_for_an_inbox_that_the_caller_may_read(
 
 
 def test_a_ticket_is_no_token_and_a_cursor_is_no_ticket(api: Api, port: int) -> None:
-    """One secret signs all of them, with a key for each purpose. Fails when two purposes share a key."""
+    """One secret signs all of them, with a key for each purpose."""
     ticket = api.client.post(TICKETS, headers=person(api)).get_json()["ticket"]
     refused = api.client.get("/v1/notifications/x", headers={"Authorization": f"Bearer {ticket}"})
     assert (refused.status_code, error_of(refused)["code"]) == (401, "AUTH_TOKEN_INVALID")
