@@ -22,13 +22,18 @@ from redis.retry import Retry
 from app.db import api_keys, probe
 from app.db.requests import RequestPool
 from app.db.session import make_engine
+from app.domain.encryption_keys import parse_key, parse_keys
+from app.sealing import Vault
 from app.services.accept import Accept
 from app.services.cancel import Cancel
 from app.services.cursors import Cursors
+from app.services.erase import RequestErasure
 from app.services.health import HealthChecks, Part, reach
 from app.services.issuer_keys import IssuerKeys
 from app.services.last_use import LastUses
+from app.services.manage_devices import ManageDevices
 from app.services.manage_keys import ManageKeys
+from app.services.manage_users import ManageUsers
 from app.services.nudge import Nudge
 from app.services.reading import ReadNotification
 from app.services.sign_in import SignIn
@@ -64,6 +69,9 @@ class ApiServices:
     accept: Accept
     read: ReadNotification
     cancel: Cancel
+    users: ManageUsers
+    devices: ManageDevices
+    erasures: RequestErasure
     health: HealthChecks
 
 
@@ -99,6 +107,9 @@ def api_services(settings: Settings) -> ApiServices:
         ),
         read=ReadNotification(pool, settings),
         cancel=Cancel(pool),
+        users=ManageUsers(pool, vault(settings), cursors(settings)),
+        devices=ManageDevices(pool, vault(settings), settings.devices_per_user),
+        erasures=RequestErasure(pool),
         health=health_checks(settings),
     )
 
@@ -132,6 +143,13 @@ def _issuer_keys(settings: Settings) -> IssuerKeys:
 def cursors(settings: Settings) -> Cursors:
     """Return what makes the cursors of lists; every process makes and reads the same ones."""
     return Cursors(settings.jwt_secret.get_secret_value())
+
+
+@once_per_process
+def vault(settings: Settings) -> Vault:
+    """Return what seals and opens what is personal."""
+    keys, sealing_key = parse_keys(settings.encryption_keys.get_secret_value())
+    return Vault(keys, sealing_key, parse_key(settings.blind_index_key.get_secret_value()))
 
 
 @once_per_process
