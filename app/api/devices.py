@@ -43,8 +43,10 @@ _BODY = (
 )
 @requires(WRITE, users=True)
 def register_device(identifier: str, caller: Caller) -> Response:
-    """Call it at every start of the app. A token that another user of the tenant had is theirs no more. A user who has
-    as many devices as are kept loses the one that was not seen for longest.
+    """Call it at every start of the app.
+
+    A token that another user of the tenant had is theirs no more. A user who has as many devices as are kept loses
+    the one that was not seen for longest.
     """
     no_query()
     given = validate(DeviceRequest, json_body()).model_dump()

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
@@ -118,14 +119,10 @@ class UserFields(_Strict):
     def _is_instant(cls, value: str | None) -> str | None:
         if value is None:
             return None
-        try:
-            if not _RFC_3339.fullmatch(value):
-                raise ValueError
-            return datetime.fromisoformat(value.upper()).astimezone(UTC).isoformat()
-        except (ValueError, OverflowError) as error:
-            raise PydanticCustomError(
-                "instant", "must be RFC 3339 with an offset, such as 2026-07-01T09:00:00Z"
-            ) from error
+        if _RFC_3339.fullmatch(value):
+            with suppress(ValueError, OverflowError):
+                return datetime.fromisoformat(value.upper()).astimezone(UTC).isoformat()
+        raise PydanticCustomError("instant", "must be RFC 3339 with an offset, such as 2026-07-01T09:00:00Z")
 
     def change(self, user_id: str, *, replaces: bool = False) -> UserChange:
         """Return what is to become of the user; raise Refused for an address that is none."""

@@ -82,8 +82,9 @@ def put_user(identifier: str, caller: Caller) -> Response:
 )
 @requires(WRITE, users=True)
 def patch_user(identifier: str, caller: Caller) -> Response:
-    """What is left out stays, `null` clears, attributes are merged by their names. A person changes `locale` and
-    `time_zone` of their own record only.
+    """What is left out stays, `null` clears, attributes are merged by their names.
+
+    A person changes `locale` and `time_zone` of their own record only.
     """
     no_query()
     change = validate(UserFields, json_body()).change(user_id(identifier))
@@ -154,8 +155,9 @@ def list_users(caller: Caller) -> Response:
 )
 @requires(WRITE)
 def bulk_users(caller: Caller) -> Response:
-    """Each row is a user with its `id`. What it leaves out stays, as with PATCH. A row that cannot be stored is
-    `rejected` with its reason, and the others are stored.
+    """Each row is a user with its `id`. What it leaves out stays, as with PATCH.
+
+    A row that cannot be stored is `rejected` with its reason, and the others are stored.
     """
     no_query()
     request.max_content_length = current_app.config[BULK_LIMIT_BYTES] + 1
@@ -184,8 +186,9 @@ def bulk_users(caller: Caller) -> Response:
 )
 @requires(WRITE)
 def erase_user(identifier: str, caller: Caller) -> Response:
-    """Also what was sent to the user is erased, in the background; what was not sent yet is cancelled. A user
-    without a record is erased too.
+    """Also what was sent to the user is erased, in the background; what was not sent yet is cancelled.
+
+    A user without a record is erased too.
     """
     no_query()
     return _json(services().erasures.begin(caller, user_id(identifier)), HTTPStatus.ACCEPTED)
@@ -253,15 +256,20 @@ def _parse(rows: list[Any]) -> tuple[dict[int, UserChange], dict[int, dict[str, 
         shown = named if isinstance(named, str) else None
         try:
             change = parse_row(row)
-            if change.id in seen:
-                problem = Problem("id", "is in this body before; send the second one after it")
-                raise Refused("DOMAIN_USER_REPEATED", "The user is in the body twice.", [problem])
         except (ApiError, Refused) as error:
             results[index] = _rejected(index, shown, reason(error))
-        else:
-            seen.add(change.id)
-            changes[index] = change
+            continue
+        if change.id in seen:
+            results[index] = _rejected(index, shown, reason(_repeated()))
+            continue
+        seen.add(change.id)
+        changes[index] = change
     return changes, results
+
+
+def _repeated() -> Refused:
+    problem = Problem("id", "is in this body before; send the second one after it")
+    return Refused("DOMAIN_USER_REPEATED", "The user is in the body twice.", [problem])
 
 
 def _outcome(index: int, identifier: str, outcome: str) -> dict[str, Any]:

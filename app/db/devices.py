@@ -14,9 +14,9 @@ from app.db.tenancy import run_as_tenant
 _SHOWN = "id::text, platform, token, time_zone, is_muted, registered_at, last_seen_at"
 
 # A token that another user of the tenant had is one phone in other hands: it becomes a new device of the new user,
-# under a new id, so that nothing that waits for the old one finds it. Of the same user it is the same device, which
-# keeps its id, its seal and what was chosen for it. The user's row is locked, so that the count is nearly exact: two
-# registrations at once may leave one device too many, which the next one takes.
+# under a new id, so that nothing that waits for the old one finds it. Of the same user it is the same device,
+# which keeps its id, its seal and what was chosen for it. The user's row is locked, so the count is nearly exact:
+# two registrations at once may leave one device too many, which the next one takes.
 REGISTER = f"""
 WITH owner AS MATERIALIZED (
     SELECT id FROM app_user WHERE tenant_id = %(tenant_id)s AND id = %(user_id)s FOR NO KEY UPDATE
@@ -28,7 +28,8 @@ WITH owner AS MATERIALIZED (
            ORDER BY coalesce(last_seen_at, registered_at) DESC, id DESC OFFSET %(others)s) AS old
     WHERE d.tenant_id = %(tenant_id)s AND d.user_id = %(user_id)s AND d.id = old.id
 ), stored AS (
-    INSERT INTO device AS d (tenant_id, user_id, id, platform, token, token_index, time_zone, is_muted, last_seen_at)
+    INSERT INTO device AS d (tenant_id, user_id, id, platform, token, token_index, time_zone, is_muted,
+                             last_seen_at)
     SELECT %(tenant_id)s, owner.id, %(id)s::uuid, %(platform)s, %(token)s, %(token_index)s, %(time_zone)s,
            coalesce(%(is_muted)s, false), now()
     FROM owner

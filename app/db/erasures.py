@@ -136,8 +136,8 @@ WHERE tenant_id = %(tenant_id)s AND route = 'POST /v1/notifications of ' || %(us
 """
 
 OF_USER = (_KEYS,)
-"""What else is kept of a user, beside the record and what was sent: a statement for each table, with `tenant_id` and
-`user_id`. A table that gets a user's id gets its line here."""
+"""What else is kept of a user, beside the record and what was sent: a statement for each table, with `tenant_id`
+and `user_id`. A table that gets a user's id gets its line here."""
 
 
 @dataclass(frozen=True, slots=True)

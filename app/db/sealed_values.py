@@ -19,8 +19,8 @@ from app.sealing import context
 class SealedColumn:
     """A column of sealed values. `key` is the primary key, with the type of each column.
 
-    `bound_to` names the columns of the context, in its order, behind its `kind`. `is_daily` says of a table that it is
-    partitioned by day: it is walked day by day, so that no statement is about all of it.
+    `bound_to` names the columns of the context, in its order, behind its `kind`. `is_daily` says of a table that it
+    is partitioned by day: it is walked day by day, so that no statement is about all of it.
     """
 
     table: str
@@ -87,11 +87,17 @@ def parts(connection: Connection, column: SealedColumn) -> list[str]:
 def count(connection: Connection, column: SealedColumn, part: str) -> dict[int, int]:
     """Return how many values of a column in one of its parts each key sealed, by the key's id."""
     rows = connection.exec_driver_sql(_COUNT.format(table=part, column=column.column))
-    return {key_id: number for key_id, number in rows}
+    return {int(key_id): int(number) for key_id, number in rows}
 
 
 def step(
-    connection: Connection, column: SealedColumn, part: str, key_id: int, after: tuple[Any, ...] | None, limit: int
+    connection: Connection,
+    column: SealedColumn,
+    part: str,
+    *,
+    key_id: int,
+    after: tuple[Any, ...] | None,
+    limit: int,
 ) -> list[Found]:
     """Return the next values of a column that another key than `key_id` sealed, by primary key beyond `after`."""
     names = [name for name, _ in column.key]

@@ -107,8 +107,8 @@ class ManageUsers:
     def page(self, caller: Caller, asked: Mapping[str, str], limit: int, cursor: str | None = None) -> Page:
         """Return `limit` users from where `cursor` says; raise ValueError for a bad one.
 
-        `asked` narrows the list: `status`, and one of `email` and `phone` in their stored form. A cursor belongs to
-        what was asked for.
+        `asked` narrows the list: `status`, and one of `email` and `phone` in their stored form. A cursor belongs
+        to what was asked for.
         """
         index = partial(self._vault.index, caller.tenant_id)
         look = Look(

@@ -60,7 +60,7 @@ class Reseal:
         return found
 
     def run(self, done: Callable[[str, int], None] = lambda _column, _count: None) -> list[Resealed]:
-        """Seal anew whatever another key sealed; `done` is told of each step: the column and how many it looked at."""
+        """Seal anew whatever another key sealed; `done` gets each step's column and how many it looked at."""
         results = []
         for column in self.columns:
             result = Resealed(column.name)
@@ -77,7 +77,9 @@ class Reseal:
         after: tuple[Any, ...] | None = None
         while True:
             with self.engine.begin() as connection:
-                found = sealed_values.step(connection, column, part, self.vault.sealing_key, after, self.step)
+                found = sealed_values.step(
+                    connection, column, part, key_id=self.vault.sealing_key, after=after, limit=self.step
+                )
                 made = [(each, new) for each in found if (new := self._anew(each, result)) is not None]
                 written = sealed_values.replace(connection, column, part, made) if made else 0
             if not found:

@@ -17,8 +17,8 @@ ERASED_PREFIX = "erased:"
 FIELDS = ("status", "email", "phone", "locale", "time_zone", "attributes", "last_seen_at")
 OWN_FIELDS = frozenset({"locale", "time_zone"})
 """What a person may change of their own record. An address is where codes are sent: who has a person's session for
-a minute must not be able to take over what the address protects, so addresses are changed by the tenant's services,
-which can check them first."""
+a minute must not be able to take over what the address protects, so addresses are changed by the tenant's
+services, which can check them first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class UserChange:
 def normalised(given: Mapping[str, Any], region: str | None) -> dict[str, Any]:
     """Return the given fields with the addresses in their stored form; raise Refused naming those that are none.
 
-    A phone number in national spelling is read as one of `region`, else of the country that the given locale names.
+    A phone number in national spelling is read as one of `region`, else of the country of the given locale.
     """
     fields = dict(given)
     problems = []

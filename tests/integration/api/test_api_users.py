@@ -139,8 +139,9 @@ def test_a_person_reads_and_changes_only_their_own_record(api: Api) -> None:
 
 
 def test_tenants_have_users_of_their_own(api: Api, engine: Engine) -> None:
-    """The same id and the same address in two tenants are two users; and a raw query without any WHERE sees only
-    the tenant's own. Fails without the policies.
+    """The same id in two tenants is two users; a raw query without any WHERE sees only the tenant's own.
+
+    Fails without the policies.
     """
     put(api, "ana", ANA)
     put(api, "ana", {"email": "other@example.com"}, tenant="other")
@@ -191,7 +192,7 @@ def test_national_spellings_are_one_number_where_a_country_is_known(api: Api) ->
         refused = call(api, "PUT", f"{USERS}/x", body)
         assert (refused.status_code, error_of(refused)["code"]) == (422, "DOMAIN_RECIPIENT_INVALID")
         assert list(problems(refused)) == ["phone"]
-        assert body["phone"] not in refused.text
+        assert "209" not in refused.text.partition("timestamp")[0]
 
 
 @pytest.mark.parametrize(
@@ -244,7 +245,8 @@ def test_an_id_that_no_user_can_have_is_refused(api: Api, identifier: str) -> No
         answer = call(api, method, f"{USERS}/{identifier}", body)
         assert answer.status_code in {400, 404}, (method, answer.text)
         assert "INFRA" not in answer.text
-    bulk = call(api, "POST", f"{USERS}/bulk", {"users": [{"id": "a/b"}, {"id": ""}, {"id": 7}, {}, 3]}).get_json()
+    bad = [{"id": "a/b"}, {"id": ""}, {"id": 7}, {}, 3]
+    bulk = call(api, "POST", f"{USERS}/bulk", {"users": bad}).get_json()
     assert [row["status"] for row in bulk["results"]] == ["rejected"] * 5
 
 
@@ -282,7 +284,8 @@ def test_lists_are_paged_filtered_and_bound_to_what_was_asked(api: Api) -> None:
                 break
             cursor = f"&cursor={page['next_cursor']}"
         assert seen == expected
-    for query in ("?status=active", "?email=no", "?phone=1", "?statu=ACTIVE", "?limit=0", "?status=ACTIVE&status=ACTIVE",
+    for query in ("?status=active", "?email=no", "?phone=1", "?statu=ACTIVE", "?limit=0",
+                  "?status=ACTIVE&status=ACTIVE",
                   "?email=a@example.com&phone=%2B447700900000", "?cursor=123", "?status=a%00b"):  # fmt: skip
         assert call(api, "GET", USERS + query).status_code == 400, query
     page = call(api, "GET", f"{USERS}?limit=1").get_json()
@@ -331,7 +334,7 @@ def test_a_bulk_may_be_larger_than_other_bodies_and_has_its_own_limit(make_api: 
 
 
 def test_attributes_do_not_grow_for_ever(api: Api) -> None:
-    """Merging stops at the limit of what is stored: of one user and of a row of a bulk, which spares the others."""
+    """Merging stops at the limit of what is stored: of one user, and of a row of a bulk, alone."""
     put(api, "ana", {})
     for n in range(4):
         grown = call(api, "PATCH", f"{USERS}/ana", {"attributes": {f"k{n}": "x" * 16_000}})
