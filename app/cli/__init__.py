@@ -17,11 +17,13 @@ from app.cli import (
     ledger,
     migrate,
     replay,
+    reseal,
     send,
     stack,
     status,
     token,
     up,
+    users,
     version,
     watch,
 )
@@ -49,6 +51,8 @@ app.command("watch")(watch.watch)
 app.command("ledger")(ledger.ledger)
 app.add_typer(dlq.app, name="dlq")
 app.command("replay")(replay.replay)
+app.command("reseal")(reseal.reseal)
+app.add_typer(users.app, name="users")
 app.command("doctor")(doctor.doctor)
 app.command("version")(version.version)
 

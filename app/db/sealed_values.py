@@ -19,8 +19,8 @@ from app.sealing import context
 class SealedColumn:
     """A column of sealed values. `key` is the primary key, with the type of each column.
 
-    `bound_to` names the columns of the context, in its order, behind its `kind`. `is_daily` says of a table that it
-    is partitioned by day: it is walked day by day, so that no statement is about all of it.
+    `bound_to` names the columns of the context, in its order, behind its `kind`. `is_daily` says that
+    the table is partitioned by day: it is walked day by day, so that no statement is about all of it.
     """
 
     table: str

@@ -1,7 +1,7 @@
 """Erasing a user: the request removes the record and leaves a job; upkeep does the job, chunk by chunk.
 
-Invariants: what has not begun is CANCELLED before its content goes, so that no later reader of a row finds it
-empty and sends nothing as if it were something. Every accepted delivery stays in its state and its hour: the ledger
+Invariants: what has not begun is CANCELLED before its content goes, so that no later reader of a row
+finds it empty. Every accepted delivery stays in its state and its hour: the ledger
 counts rows, not persons. The job ends only after a pass that began long enough after the request to see whatever
 was being accepted then, and that found nothing in flight.
 """

@@ -284,7 +284,8 @@ def test_lists_are_paged_filtered_and_bound_to_what_was_asked(api: Api) -> None:
                 break
             cursor = f"&cursor={page['next_cursor']}"
         assert seen == expected
-    for query in ("?status=active", "?email=no", "?phone=1", "?statu=ACTIVE", "?limit=0",
+    for query in (
+                  "?status=active", "?email=no", "?phone=1", "?statu=ACTIVE", "?limit=0",
                   "?status=ACTIVE&status=ACTIVE",
                   "?email=a@example.com&phone=%2B447700900000", "?cursor=123", "?status=a%00b"):  # fmt: skip
         assert call(api, "GET", USERS + query).status_code == 400, query
