@@ -24,7 +24,7 @@ from app.db.requests import RequestPool
 from app.db.session import make_engine
 from app.domain.encryption_keys import parse_key, parse_keys
 from app.sealing import Vault
-from app.services.accept import Accept
+from app.services.accept.accept import Accept
 from app.services.cancel import Cancel
 from app.services.cursors import Cursors
 from app.services.erase import RequestErasure
@@ -101,11 +101,12 @@ def api_services(settings: Settings) -> ApiServices:
         keys=ManageKeys(pool, cursors(settings)),
         accept=Accept(
             pool,
+            vault(settings),
             nudge(settings).nudge,
             attempts_allowed=settings.retry_attempts,
             schedule_max_days=settings.schedule_max_days,
         ),
-        read=ReadNotification(pool, settings),
+        read=ReadNotification(pool, vault(settings), settings),
         cancel=Cancel(pool),
         users=ManageUsers(pool, vault(settings), cursors(settings)),
         devices=ManageDevices(pool, vault(settings), settings.devices_per_user),

@@ -17,7 +17,7 @@ from app.domain import masking
 from app.domain.callers import Caller
 from app.domain.instants import instant
 from app.observability.logging import get_logger
-from app.sealing import SealBrokenError, Vault, context
+from app.sealing import SealBrokenError, UnknownKeyError, Vault, context
 from app.services.cursors import Cursors
 from app.services.refusal import Forbidden, NotFound, Problem, Refused, Unavailable
 from app.services.user_changes import FIELDS, OWN_FIELDS, UserChange
@@ -163,17 +163,23 @@ class ManageUsers:
         return row | {"id": change.id, "given": given, "replaces": change.replaces, "removed": removed}
 
 
-def sees_addresses(caller: Caller, user_id: str) -> bool:
-    """Tell whether the caller may see the addresses of a user."""
-    return caller.only_user == user_id or caller.has(SEES_ADDRESSES)
+def sees_addresses(caller: Caller, user_id: str | None) -> bool:
+    """Tell whether the caller may see the addresses of a user; None stands for one who is not the caller."""
+    return (user_id is not None and caller.only_user == user_id) or caller.has(SEES_ADDRESSES)
 
 
 def opened(vault: Vault, place: bytes, sealed: memoryview | None) -> str | None:
-    """Return what was sealed; None for nothing, and for what does not open, which the log tells."""
+    """Return what was sealed; None for nothing, and for what is damaged, which the log tells.
+
+    Raises Unavailable while its key is not there: what was sealed is still whole.
+    """
     if sealed is None:
         return None
     try:
         return vault.open(place, bytes(sealed)).decode()
+    except UnknownKeyError as error:
+        _log.error("encryption_key_missing", reason=str(error))
+        raise Unavailable("INFRA_ENCRYPTION_KEY_MISSING", "This cannot be read right now.", 60) from error
     except SealBrokenError as error:
         _log.error("address_unreadable", reason=str(error))
         return None

@@ -15,7 +15,7 @@ from sqlalchemy.engine import Engine
 from app.db import sealed_values
 from app.db.sealed_values import SEALED_COLUMNS, Found, SealedColumn
 from app.observability.logging import get_logger
-from app.sealing import SealBrokenError, Vault, key_of
+from app.sealing import SealBrokenError, UnknownKeyError, Vault, key_of
 
 STEP = 500
 _log = get_logger(__name__)
@@ -92,7 +92,7 @@ class Reseal:
     def _anew(self, found: Found, result: Resealed) -> bytes | None:
         try:
             plain = self.vault.open(found.context, found.sealed)
-        except SealBrokenError:
+        except (SealBrokenError, UnknownKeyError):
             result.lost[key_of(found.sealed)] += 1
             return None
         new = self.vault.seal(found.context, plain)
