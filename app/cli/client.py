@@ -58,7 +58,9 @@ class Api:
     @staticmethod
     def give_up(error: HTTPError) -> NoReturn:
         """End the command, saying what was refused and what to do about it."""
-        fail(_refusal(error), _ADVICE.get(HTTPStatus(error.code), "see the API's log for this trace id"))
+        with error:
+            problem = _refusal(error)
+        fail(problem, _ADVICE.get(HTTPStatus(error.code), "see the API's log for this trace id"))
 
 
 def _refusal(error: HTTPError) -> str:

@@ -133,6 +133,7 @@ class Upload:
         except HTTPError as error:
             if error.code != HTTPStatus.REQUEST_ENTITY_TOO_LARGE or len(users) == 1:
                 Api.give_up(error)
+            error.close()
             half = len(users) // 2
             return [*self(users[:half]), *self(users[half:])]
         results: list[dict[str, Any]] = answer["results"]
@@ -145,16 +146,15 @@ class Upload:
             try:
                 return self._api.ask("POST", "/v1/users/bulk", {"users": users})[0]
             except HTTPError as error:
-                if error.code not in _WORTH_WAITING:
+                seconds = _retry_after(error) or pause
+                if error.code not in _WORTH_WAITING or time.monotonic() + seconds > until:
                     raise
-                seconds, why = _retry_after(error) or pause, f"the API answered {error.code}"
-                last: Exception = error
-            except (URLError, ConnectionError, TimeoutError) as error:
-                seconds, why, last = pause, "the API does not answer", error
-            if time.monotonic() + seconds > until:
-                if isinstance(last, HTTPError):
-                    Api.give_up(last)
-                fail(f"the API did not answer for {self._patience_seconds:.0f} s", "go on later with --resume")
+                error.close()
+                why = f"the API answered {error.code}"
+            except (URLError, ConnectionError, TimeoutError):
+                seconds, why = pause, "the API does not answer"
+                if time.monotonic() + seconds > until:
+                    fail(f"the API did not answer for {self._patience_seconds:.0f} s", "go on later with --resume")
             self._say(f"{why}; again in {seconds:.1f} s")
             self._wait(seconds)
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)

@@ -207,11 +207,11 @@ class UserFile:
         )
 
     def _keeps(self, name: str) -> bool:
-        return self._renamed.get(name, name) != ""
+        return self._renamed.get(name) != ""
 
 
 def _strict_json(text: str) -> Any:
-    """Return the value; raise ValueError for what the API takes nowhere: NaN, NUL, lone surrogates, huge numbers."""
+    """Return the value; raise ValueError for what the API takes nowhere: NaN, NUL, half a surrogate pair."""
     try:
         value = json.loads(text, parse_constant=_refuse)
     except RecursionError as error:

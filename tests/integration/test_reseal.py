@@ -136,13 +136,13 @@ def test_a_run_that_is_stopped_goes_on_where_it_was(engine: Engine) -> None:
     fill(engine, Vault({1: OLD}, 1, INDEX), 6)
     vault = Vault({2: NEW, 1: OLD}, 2, INDEX)
 
-    class Stop(Exception):
+    class StopError(Exception):
         pass
 
     def stop(_column: str, _count: int) -> None:
-        raise Stop
+        raise StopError
 
-    with pytest.raises(Stop):
+    with pytest.raises(StopError):
         Reseal(engine, vault, step=2).run(stop)
     again = Reseal(engine, vault, step=2).run()
     assert [each.resealed for each in again] == [4, 6, 6, 6]

@@ -10,7 +10,7 @@ from sqlalchemy.engine import Engine, Row
 from werkzeug.test import TestResponse
 
 from app.domain.callers import Role
-from tests.integration.api.conftest import Api, error_of
+from tests.integration.api.conftest import Api, error_of, sms
 
 Rows = Callable[..., list[Row[Any]]]
 
@@ -229,7 +229,8 @@ def test_what_does_not_fit_is_named(api: Api, body: Any, field: str) -> None:
 
 @pytest.mark.parametrize(
     "raw",
-    [b'{"attributes": {"a": "x\\u0000"}}', b'{"attributes": {"a\\u0000": 1}}', b'{"locale": "\\ud83d"}', b"{", b"[]",
+    [b'{"attributes": {"a": "x\\u0000"}}', b'{"attributes": {"a\\u0000": 1}}', b'{"locale": "\\ud83d"}',
+     b"{", b"[]",
      b'{"attributes": {"a": NaN}}', b'{"attributes": {"a": ' + b"9" * 5000 + b"}}", b"null", b"\xff"],
 )  # fmt: skip
 def test_what_cannot_be_stored_is_refused(api: Api, raw: bytes) -> None:
@@ -346,3 +347,15 @@ def test_attributes_do_not_grow_for_ever(api: Api) -> None:
     body = call(api, "POST", f"{USERS}/bulk", sent).get_json()
     assert [row["status"] for row in body["results"]] == ["rejected", "created"]
     assert len(call(api, "GET", f"{USERS}/ana").get_json()["attributes"]) == 4
+
+
+def test_recipients_of_a_notification_are_masked_like_addresses(api: Api) -> None:
+    """Open for the user and for `recipients:read` only. Fails when the answer forgets who asks."""
+    recipients = {"SMS": "+447700900123", "EMAIL": "ana@example.com", "PUSH": "sandbox:ok-0123456789"}
+    made = api.post(sms(user_id="ana", channels=list(recipients), recipients=recipients))
+    path = f"/v1/notifications/{made.get_json()['id']}"
+    masked = {"SMS": "+44*****0123", "EMAIL": "a***@e***.com", "PUSH": "sand***6789"}
+    read = "notifications:read"
+    assert call(api, "GET", path, scope=read).get_json()["recipients"] == masked
+    assert call(api, "GET", path, scope=f"{read} recipients:read").get_json()["recipients"] == recipients
+    assert call(api, "GET", path, scope=read, user="ana").get_json()["recipients"] == recipients
