@@ -1,6 +1,6 @@
 """Erasures: what is being removed of a deleted user, durable, so that a killed process loses no part of it.
 
-Notifications are found by their user. Users who are not ACTIVE are few, so a list of them has an index of its own.
+Notifications are found by their user; where lists have that index already, it serves both. Users who are not ACTIVE are few, so a list of them has an index of its own.
 """
 
 from alembic import op
@@ -49,6 +49,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop them; an erasure that runs is forgotten where it stands."""
-    op.execute("DROP INDEX ix_app_user_status, ix_notification_user")
+    """Drop what only this step made; an erasure that runs is forgotten where it stands."""
+    op.execute("DROP INDEX ix_app_user_status")
     op.execute("DROP TABLE erasure")
