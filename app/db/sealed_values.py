@@ -12,7 +12,6 @@ from typing import Any
 from sqlalchemy.engine import Connection
 
 from app.db import partitions
-from app.sealing import context
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +68,10 @@ WHERE {same} AND t.{column} = v.old
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One value that another key sealed: where it is, what it is bound to, and the value."""
+    """One value that another key sealed: where it is, the values that it is bound to, and itself."""
 
     key: tuple[Any, ...]
-    context: bytes
+    bound_to: tuple[str, ...]
     sealed: bytes
 
 
@@ -117,7 +116,7 @@ def step(
     )
     width = len(names)
     return [
-        Found(tuple(row[:width]), context(column.kind, *row[width:-1]), bytes(row[-1]))
+        Found(tuple(row[:width]), tuple(row[width:-1]), bytes(row[-1]))
         for row in connection.exec_driver_sql(statement, values)
     ]
 

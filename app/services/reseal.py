@@ -15,7 +15,7 @@ from sqlalchemy.engine import Engine
 from app.db import sealed_values
 from app.db.sealed_values import SEALED_COLUMNS, Found, SealedColumn
 from app.observability.logging import get_logger
-from app.sealing import SealBrokenError, UnknownKeyError, Vault, key_of
+from app.sealing import SealBrokenError, UnknownKeyError, Vault, context, key_of
 
 STEP = 500
 _log = get_logger(__name__)
@@ -80,7 +80,7 @@ class Reseal:
                 found = sealed_values.step(
                     connection, column, part, key_id=self.vault.sealing_key, after=after, limit=self.step
                 )
-                made = [(each, new) for each in found if (new := self._anew(each, result)) is not None]
+                made = [(each, new) for each in found if (new := self._anew(column, each, result)) is not None]
                 written = sealed_values.replace(connection, column, part, made) if made else 0
             if not found:
                 return
@@ -89,13 +89,14 @@ class Reseal:
             after = found[-1].key
             done(column.name, len(found))
 
-    def _anew(self, found: Found, result: Resealed) -> bytes | None:
+    def _anew(self, column: SealedColumn, found: Found, result: Resealed) -> bytes | None:
+        place = context(column.kind, *found.bound_to)
         try:
-            plain = self.vault.open(found.context, found.sealed)
+            plain = self.vault.open(place, found.sealed)
         except (SealBrokenError, UnknownKeyError):
             result.lost[key_of(found.sealed)] += 1
             return None
-        new = self.vault.seal(found.context, plain)
-        if self.vault.open(found.context, new) != plain:
+        new = self.vault.seal(place, plain)
+        if self.vault.open(place, new) != plain:
             raise AssertionError("a value that was just sealed does not open")
         return new
