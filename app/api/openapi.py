@@ -9,7 +9,7 @@ from flask_smorest import Api, Blueprint
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from app.api import answers
+from app.api import answers, user_schemas
 from app.api.schemas import ApiKeyRequest, ApiKeyRotation, NotificationRequest
 from app.api.ticket_schemas import StreamTicket, StreamTicketRequest
 
@@ -41,6 +41,17 @@ _MODELS: tuple[type[BaseModel], ...] = (
     answers.NotificationView,
     answers.CancelView,
     answers.HealthAnswer,
+    user_schemas.UserFields,
+    user_schemas.UserView,
+    user_schemas.UserList,
+    user_schemas.UserRow,
+    user_schemas.UsersBulk,
+    user_schemas.BulkAnswer,
+    user_schemas.ErasureView,
+    user_schemas.DeviceRequest,
+    user_schemas.DeviceChange,
+    user_schemas.DeviceView,
+    user_schemas.DeviceList,
     answers.ErrorAnswer,
 )
 _PROOFS = {
