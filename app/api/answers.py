@@ -1,11 +1,12 @@
 """The shapes of answers, for the OpenAPI document; a test holds what is really sent against them."""
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from app.api.schemas import ChannelName, Content, PriorityName, Recipients
+from app.domain.error_codes import CATALOGUE
 
 
 class AcceptedDelivery(BaseModel):
@@ -138,7 +139,15 @@ class ErrorDetail(BaseModel):
 class ErrorBody(BaseModel):
     """What went wrong."""
 
-    code: str
+    # No enumeration: a client that was generated from one would fail over a code that came after it.
+    code: Annotated[
+        str,
+        Field(
+            pattern="^(VALIDATION|AUTH|DOMAIN|INFRA)_[A-Z_]+$",
+            examples=list(CATALOGUE),
+            description="Stable, for programs. The examples are all there are in this version; more may come.",
+        ),
+    ]
     message: str
     details: list[ErrorDetail]
     timestamp: datetime

@@ -13,6 +13,7 @@ from app.cli import (
     bridge,
     dlq,
     doctor,
+    errors,
     key,
     ledger,
     migrate,
@@ -50,6 +51,7 @@ app.command("ledger")(ledger.ledger)
 app.add_typer(dlq.app, name="dlq")
 app.command("replay")(replay.replay)
 app.command("doctor")(doctor.doctor)
+app.command("errors")(errors.errors)
 app.command("version")(version.version)
 
 
