@@ -129,6 +129,36 @@ class ApiKeyList(BaseModel):
     next_cursor: str | None
 
 
+class AuditResource(BaseModel):
+    """What an entry is about."""
+
+    type: str
+    id: str
+
+
+class AuditEntryView(BaseModel):
+    """One entry of the audit log. `changes` has names of fields; their values only where they are not personal."""
+
+    id: str
+    at: datetime
+    actor: str
+    actor_role: Literal["USER", "SERVICE", "ADMIN", "OPERATOR", "NONE"]
+    key_id: str | None
+    action: str
+    resource: AuditResource
+    changes: dict[str, Any]
+    address: str | None
+    trace_id: str | None
+    count: int
+
+
+class AuditList(BaseModel):
+    """A page of the audit log."""
+
+    data: list[AuditEntryView]
+    next_cursor: str | None
+
+
 class ErrorDetail(BaseModel):
     """One field that is wrong."""
 

@@ -10,6 +10,7 @@ import typer
 
 from app.cli import (
     api,
+    audit,
     bridge,
     dlq,
     doctor,
@@ -51,6 +52,7 @@ app.command("ledger")(ledger.ledger)
 app.add_typer(dlq.app, name="dlq")
 app.command("replay")(replay.replay)
 app.command("doctor")(doctor.doctor)
+app.command("audit")(audit.audit)
 app.command("errors")(errors.errors)
 app.command("version")(version.version)
 

@@ -1,9 +1,9 @@
 """The catalogue of error codes: each that an answer of the API can carry, with what it means and what to do.
 
-`error_codes.toml` beside this module is the one place where a code is made known, in one line: docs/errors.md, the
-OpenAPI document and `arauto errors` are written from it, and tests fail for a code that is raised and not in there,
-is in there and never raised, or is answered with another status. A code is stable, since clients switch on it: one
-that is wrong is replaced and not renamed.
+`error_codes.toml` beside this module is the one place where a code is made known, in one line: docs/errors.md,
+the OpenAPI document and `arauto errors` are written from it, and tests fail for a code that is raised and not
+in there, is in there and never raised, or is answered with another status. A code is stable, since clients
+switch on it: one that is wrong is replaced and not renamed.
 """
 
 import tomllib

@@ -40,9 +40,10 @@ class SignIn:
         known = self._known.get(credential)
         if known is None or known.until <= self._clock():
             known = self._prove(credential)
-        if known.key_id is not None:
-            self._note_use(known.key_id)
-        return known.caller
+        caller = known.caller
+        if caller.key_id is not None:
+            self._note_use(caller.key_id)
+        return caller
 
     def _prove(self, credential: str) -> Proven:
         self._known.pop(credential, None)
