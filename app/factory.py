@@ -10,7 +10,7 @@ from functools import partial
 from flask import Flask, Response, g, request
 
 from app import wiring
-from app.api import api_keys, audit, docs, errors, health, limits, notifications, openapi
+from app.api import api_keys, audit, bounds, docs, errors, health, limits, notifications, openapi
 from app.api.context import EXTENSION
 from app.observability import metrics
 from app.observability.logging import configure
@@ -39,6 +39,7 @@ def create_app(settings: Settings | None = None, services: wiring.ApiServices | 
     errors.register(app)
     limits.register(app)
     app.before_request(_start_clock)
+    bounds.register(app)
     app.after_request(_measure)
     return app
 

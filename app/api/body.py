@@ -28,6 +28,7 @@ _PROBLEMS_SHOWN = 20
 _PAGE = 20
 _PAGE_LIMIT = 100
 _TEXT_LIMIT = 255
+_DEPTH = 32
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:[Zz]|[+-]\d\d:\d\d)")
 
 
@@ -47,11 +48,31 @@ def json_body() -> Any:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raise _unreadable(raw, error) from error
+    # As many brackets as levels are allowed cannot be deeper than that; counting them costs next to nothing.
+    if raw.count(b"{") + raw.count(b"[") > _DEPTH and _is_deeper(body, _DEPTH):
+        raise ApiError(
+            HTTPStatus.BAD_REQUEST, "VALIDATION_JSON", f"The body is nested more than {_DEPTH} levels deep."
+        )
     if b"\\u0000" in raw:
         problems = [Problem(path, "contains a NUL character") for path, text in _texts(body) if "\0" in text]
         if problems:
             raise _text_error(problems)
     return body
+
+
+def _is_deeper(body: Any, levels: int) -> bool:
+    """Tell whether objects and lists are nested beyond `levels`. It does not recurse."""
+    layer = [body]
+    while levels > 0 and layer:
+        layer = [
+            inner
+            for outer in layer
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+        levels -= 1
+    return bool(layer)
 
 
 def _unsupported(message: str) -> ApiError:

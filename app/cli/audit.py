@@ -22,8 +22,8 @@ def audit(
     action: Annotated[str, typer.Option(help="One action, api_key.created, or all of a kind, api_key.")] = "",
     actor: Annotated[str, typer.Option(help="Who did it: a subject, a key's prefix, or cli:ACCOUNT.")] = "",
     resource: Annotated[str, typer.Option(help="The id of what it was done to.")] = "",
-    limit: Annotated[int, typer.Option(min=1, help="Show at most so many, newest first.")] = 100,
     *,
+    limit: Annotated[int, typer.Option(min=1, help="Show at most so many, newest first.")] = 100,
     as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
 ) -> None:
     """Show entries of the audit log, newest first.
