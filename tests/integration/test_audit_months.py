@@ -1,4 +1,4 @@
-"""The months of the audit log: made ahead, dropped whole when their time is over, append-only from their first day."""
+"""The months of the audit log: made ahead, dropped whole when their time is over, append-only from the first."""
 
 from datetime import date, datetime, timedelta
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy.exc import DBAPIError
 
-from app.db import audit, audit_partitions
+from app.db import audit, audit_partitions, partitions
 from app.domain.audit import Entry
 from app.domain.ids import first_id_at
 from app.domain.months import month_after, month_before
@@ -82,7 +82,7 @@ def test_months_past_their_retention_are_dropped_whole(engine):
             audit.add_within(connection, [entry_at(datetime.fromisoformat(f"{month}T12:00:00+00:00"))])
     dropped = retention(engine).run_once().audit_months
     with engine.connect() as connection:
-        today = connection.exec_driver_sql("SELECT (now() AT TIME ZONE 'UTC')::date").scalar_one()
+        today = partitions.today(connection)
         left = connection.exec_driver_sql("SELECT min(at)::date, count(*) FROM audit_entry").one()
     assert dropped
     assert all(month_after(month) <= today - timedelta(days=400) for month in dropped)

@@ -1,4 +1,4 @@
-"""`arauto audit` and `arauto errors`: what operators did is in the log under their account, and can be read there."""
+"""`arauto audit` and `arauto errors`: what operators did is in the log under their account."""
 
 import getpass
 import json
