@@ -22,10 +22,12 @@ from redis.retry import Retry
 from app.db import api_keys, audit, probe
 from app.db.requests import RequestPool
 from app.db.session import make_engine
+from app.domain.encryption_keys import parse_key, parse_keys
 from app.domain.request_kinds import RequestKind
 from app.limits.circuit import Circuit
 from app.limits.requests import RequestWindows
-from app.services.accept import Accept
+from app.sealing import Vault
+from app.services.accept.accept import Accept
 from app.services.audit_log import ReadAudit
 from app.services.cancel import Cancel
 from app.services.client_address import ClientAddress, parse_networks
@@ -110,11 +112,12 @@ def api_services(settings: Settings) -> ApiServices:
         keys=ManageKeys(pool, cursors(settings)),
         accept=Accept(
             pool,
+            vault(settings),
             nudge(settings).nudge,
             attempts_allowed=settings.retry_attempts,
             schedule_max_days=settings.schedule_max_days,
         ),
-        read=ReadNotification(pool, settings),
+        read=ReadNotification(pool, vault(settings), settings),
         cancel=Cancel(pool),
         health=health_checks(settings),
     )
@@ -172,6 +175,13 @@ def _issuer_keys(settings: Settings) -> IssuerKeys:
 def cursors(settings: Settings) -> Cursors:
     """Return what makes the cursors of lists; every process makes and reads the same ones."""
     return Cursors(settings.jwt_secret.get_secret_value())
+
+
+@once_per_process
+def vault(settings: Settings) -> Vault:
+    """Return what seals and opens what is personal."""
+    keys, sealing_key = parse_keys(settings.encryption_keys.get_secret_value())
+    return Vault(keys, sealing_key, parse_key(settings.blind_index_key.get_secret_value()))
 
 
 @once_per_process

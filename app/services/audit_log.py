@@ -9,7 +9,7 @@ from app.db import audit
 from app.db.audit import EntryRow
 from app.db.requests import Cursor, RequestPool
 from app.domain.ids import first_id_at
-from app.services.accept import instant
+from app.domain.instants import instant
 from app.services.cursors import Cursors
 
 _LIST = "audit"

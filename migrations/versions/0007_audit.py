@@ -13,7 +13,7 @@ from app.domain.ids import day_floor
 from app.domain.months import month_after, month_before
 
 revision = "0007"
-down_revision = "0002"
+down_revision = "0003"
 
 _FIRST_MONTHS = 5
 

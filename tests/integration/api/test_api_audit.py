@@ -116,7 +116,7 @@ def test_a_key_that_acts_is_named(api: Api) -> None:
 
 
 def test_sign_ins_that_fail_are_gathered(api: Api, rows: Rows) -> None:
-    """Those of a key that is known belong to its tenant; all others to nobody, and none of their claims is kept."""
+    """Those of a key that is known belong to its tenant; all others to nobody, and no claim of theirs is kept."""
     made = make_key(api)
     api.client.delete(f"{KEYS}/{made['id']}", headers=admin(api))
     wrong = made["key"][:20] + ("0" if made["key"][20] != "0" else "1") + made["key"][21:]
