@@ -10,11 +10,16 @@ from collections.abc import Callable
 
 from redis import Redis
 
+from app.domain.callers import Caller
+from app.domain.request_kinds import RequestKind
+from app.limits.circuit import Circuit
 from app.limits.client import make_redis
 from app.limits.requests import Quota, RequestWindows
+from app.services.limit_requests import LimitRequests, Quotas
 from app.settings import get_settings
 
 _CALLS = 4000
+_QUOTAS = Quotas(dict.fromkeys(RequestKind, 1000), service=10_000, tenants={}, sign_in_failures=100)
 _TWO_BUCKETS = """
 local time = redis.call('TIME')
 local now, window = tonumber(time[1]) + tonumber(time[2]) / 1e6, tonumber(ARGV[2])
@@ -55,30 +60,37 @@ def _cost(client: Redis, label: str, call: Callable[[], object]) -> None:
     )
 
 
+def _paced(limits: LimitRequests) -> None:
+    """Print what a request of a service costs at a pace, round trips shared."""
+    caller = Caller("bench", "bench", frozenset())
+    for pace in (100, 600):
+        used, count = 0.0, pace * 3
+        for _ in range(count):
+            began, own = time.perf_counter(), time.thread_time()
+            limits.request(caller, RequestKind.WRITE)
+            used += time.thread_time() - own
+            time.sleep(max(0.0, 1 / pace - (time.perf_counter() - began)))
+        label = f"a service at {pace}/s, with its allotment"
+        print(f"{label:<44}{used / count * 1e6:7.0f} µs busy here a request")
+
+
 def main() -> None:
     """Measure all of them, one after the other."""
     client = make_redis(sys.argv[1] if len(sys.argv) > 1 else get_settings().redis_url)
     windows = RequestWindows(client)
-    user = Quota(1_000_000, 60.0, 1.0)
-    service = Quota(1_000_000, 1.0, 0.02, 0.05)
+    user, full = Quota(1_000_000, 60.0, 2.0), Quota(1_000_000, 6.0, 0.2)
     two, log = client.register_script(_TWO_BUCKETS), client.register_script(_LOG)
     _cost(client, "ping", client.ping)
-    _cost(client, "window of a minute, few slots in use", lambda: windows.take("bench-user", user))
-    client.set("arauto:limit:{bench-full}", b"")
-    full = Quota(1_000_000, 6.0, 0.1)
-    until = time.monotonic() + 6.2
+    _cost(client, "window of a minute, a slot or two in use", lambda: windows.take("bench-user", user))
+    until = time.monotonic() + 6.4
     while time.monotonic() < until:
         windows.take("bench-full", full)
         time.sleep(0.02)
-    _cost(client, "window with all 60 slots in use", lambda: windows.take("bench-full", full))
-    _cost(client, "window of a second, 50 slots, filling", lambda: windows.take("bench-service", service))
+    _cost(client, "window with all 30 slots in use", lambda: windows.take("bench-full", full))
     _cost(client, "two weighted counters", lambda: two(keys=["arauto:bench:two"], args=[1_000_000, 60]))
     _cost(client, "sorted set, up to 4,000 entries", lambda: log(keys=["arauto:bench:log"], args=[1_000_000, 60]))
-    client.delete(
-        "arauto:bench:two",
-        "arauto:bench:log",
-        *(f"arauto:limit:{{bench-{n}}}" for n in ("user", "full", "service")),
-    )
+    _paced(LimitRequests(windows, Circuit("bench", client.ping), _QUOTAS))
+    client.delete("arauto:bench:two", "arauto:bench:log", *client.scan_iter("arauto:limit:*bench*"))
 
 
 if __name__ == "__main__":
