@@ -48,6 +48,7 @@ class SignInFailures:
         self._write = write
         self._clock = clock
         self._counts: dict[_Group, int] = {}
+        self._not_before = 0.0
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -64,7 +65,9 @@ class SignInFailures:
             self._start()
 
     def write_due(self) -> None:
-        """Write the minutes that are over."""
+        """Write the minutes that are over, but not within a minute of a try that failed."""
+        if self._clock() < self._not_before:
+            return
         minute = int(self._clock()) // _MINUTE
         self._send([group for group in list(self._counts) if group.minute < minute])
 
@@ -83,6 +86,7 @@ class SignInFailures:
             with self._lock:
                 for group, count in taken.items():
                     self._counts[group] = self._counts.get(group, 0) + count
+            self._not_before = self._clock() + _MINUTE
             _log.info("sign_in_failures_not_written", groups=len(taken), reason=type(error).__name__)
 
     def _start(self) -> None:
