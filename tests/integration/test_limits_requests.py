@@ -4,7 +4,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from app.limits.client import make_redis
@@ -75,7 +75,12 @@ def test_a_refused_request_uses_up_nothing(redis_client):
         max_size=200,
     )
 )
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=30,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 def test_whatever_is_asked_when_no_sliding_window_holds_more(redis_client, steps):
     """Any calls, any pauses, several at once and used at any moment of their hold: 10 in any second at most.
 
