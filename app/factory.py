@@ -10,7 +10,7 @@ from functools import partial
 from flask import Flask, Response, g, request
 
 from app import wiring
-from app.api import api_keys, audit, bounds, docs, errors, health, limits, notifications, openapi
+from app.api import api_keys, audit, bounds, docs, errors, health, inbox_tickets, limits, notifications, openapi
 from app.api.context import EXTENSION
 from app.observability import metrics
 from app.observability.logging import configure
@@ -33,6 +33,7 @@ def create_app(settings: Settings | None = None, services: wiring.ApiServices | 
     api.register_blueprint(notifications.blueprint)
     api.register_blueprint(api_keys.blueprint)
     api.register_blueprint(audit.blueprint)
+    api.register_blueprint(inbox_tickets.blueprint)
     api.register_blueprint(health.blueprint)
     app.register_blueprint(docs.blueprint)
     app.extensions[docs.DOCUMENT] = api.spec.to_dict()

@@ -11,6 +11,7 @@ from pydantic.json_schema import models_json_schema
 
 from app.api import answers
 from app.api.schemas import ApiKeyRequest, ApiKeyRotation, NotificationRequest
+from app.api.ticket_schemas import StreamTicket, StreamTicketRequest
 
 View = TypeVar("View", bound=Callable[..., Any])
 
@@ -33,6 +34,8 @@ _MODELS: tuple[type[BaseModel], ...] = (
     NotificationRequest,
     ApiKeyRequest,
     ApiKeyRotation,
+    StreamTicketRequest,
+    StreamTicket,
     answers.ApiKeyIssued,
     answers.ApiKeyList,
     answers.AuditList,
@@ -100,10 +103,13 @@ def describe(api: Document) -> None:
 
 
 def route(blueprint: Blueprint, method: str, rule: str, described: dict[str, Any]) -> Callable[[View], View]:
-    """Register a view under `rule` with the description that `operation` made."""
+    """Register a view under `rule` with the description that `operation` made.
+
+    Its name is the operation's id, after which client generators name what they write.
+    """
 
     def decorate(view: View) -> View:
-        documented = blueprint.doc(**described)(view)
+        documented = blueprint.doc(operationId=view.__name__, **described)(view)
         return cast("View", blueprint.route(rule, methods=[method])(documented))
 
     return decorate

@@ -32,6 +32,10 @@ class SignIn:
 
     def caller(self, header: str | None) -> Caller:
         """Return who sent the header; raise Unauthenticated, or Unavailable when that cannot be told now."""
+        return self.proven(header).caller
+
+    def proven(self, header: str | None) -> Proven:
+        """Return the same with how long it may be relied on, for what lasts longer than a request."""
         kind, _, credential = (header or "").partition(" ")
         if kind.lower() != "bearer" or not credential:
             raise Unauthenticated(
@@ -40,10 +44,9 @@ class SignIn:
         known = self._known.get(credential)
         if known is None or known.until <= self._clock():
             known = self._prove(credential)
-        caller = known.caller
-        if caller.key_id is not None:
-            self._note_use(caller.key_id)
-        return caller
+        if known.key_id is not None:
+            self._note_use(known.key_id)
+        return known
 
     def _prove(self, credential: str) -> Proven:
         self._known.pop(credential, None)

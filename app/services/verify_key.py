@@ -46,12 +46,16 @@ class VerifyKey:
             self._refused[found] = (self._clock() + self._trusted_seconds, error)
             raise
 
-    def _look_up(self, prefix: str, found: bytes) -> Proven:
+    def again(self, prefix: str) -> Proven:
+        """Return the same for a key that was shown before, and is now known by its prefix alone."""
+        return self._look_up(prefix, None)
+
+    def _look_up(self, prefix: str, found: bytes | None) -> Proven:
         key = self._pool.run(lambda cursor: api_keys.look_up(cursor, prefix))
         # Whose digest differs has guessed a prefix at best, and learns nothing else about that key.
         if key is None:
             raise _unknown()
-        if not hmac.compare_digest(key.digest, found):
+        if found is not None and not hmac.compare_digest(key.digest, found):
             raise _unknown(key.tenant_id, prefix)
         if key.is_revoked:
             raise Unauthenticated("AUTH_KEY_REVOKED", "The API key was revoked.", key.tenant_id, prefix)
@@ -59,7 +63,7 @@ class VerifyKey:
         if left <= 0:
             raise Unauthenticated("AUTH_KEY_EXPIRED", "The API key is out of date.", key.tenant_id, prefix)
         caller = Caller(prefix, key.tenant_id, frozenset(key.scopes), key_id=key.id)
-        return Proven(caller, self._clock() + min(left, self._trusted_seconds))
+        return Proven(caller, self._clock() + min(left, self._trusted_seconds), key.id)
 
 
 def _unknown(tenant_id: str = "", prefix: str = "") -> Unauthenticated:
