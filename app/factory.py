@@ -10,7 +10,20 @@ from functools import partial
 from flask import Flask, Response, g, request
 
 from app import wiring
-from app.api import api_keys, devices, docs, errors, health, inbox_tickets, notifications, openapi, users
+from app.api import (
+    api_keys,
+    audit,
+    bounds,
+    devices,
+    docs,
+    errors,
+    health,
+    inbox_tickets,
+    limits,
+    notifications,
+    openapi,
+    users,
+)
 from app.api.context import EXTENSION
 from app.observability import metrics
 from app.observability.logging import configure
@@ -33,6 +46,7 @@ def create_app(settings: Settings | None = None, services: wiring.ApiServices | 
     openapi.describe(api)
     api.register_blueprint(notifications.blueprint)
     api.register_blueprint(api_keys.blueprint)
+    api.register_blueprint(audit.blueprint)
     api.register_blueprint(inbox_tickets.blueprint)
     api.register_blueprint(users.blueprint)
     api.register_blueprint(devices.blueprint)
@@ -40,7 +54,9 @@ def create_app(settings: Settings | None = None, services: wiring.ApiServices | 
     app.register_blueprint(docs.blueprint)
     app.extensions[docs.DOCUMENT] = api.spec.to_dict()
     errors.register(app)
+    limits.register(app)
     app.before_request(_start_clock)
+    bounds.register(app)
     app.after_request(_measure)
     return app
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import lru_cache
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
@@ -15,6 +15,7 @@ from app.domain.uncertainty import Policy, default_policy
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
+Limit = Annotated[int, Field(ge=0, le=1_000_000)]
 
 DEVELOPMENT_SECRET = "arauto-development-secret-do-not-deploy"  # noqa: S105  refused outside development
 DEVELOPMENT_ENCRYPTION_KEY = "YXJhdXRvLWRldmVsb3BtZW50LWtleS1kby1ub3QtdXM="
@@ -77,6 +78,17 @@ class Settings(BaseSettings):
     api_key_last_use_seconds: Positive = 60.0
     schedule_max_days: Count = 60
     devices_per_user: Count = 20
+    trusted_proxies: str = ""
+
+    # Limits of requests; 0: none
+    limit_user_reads: Limit = 100
+    limit_user_writes: Limit = 50
+    limit_user_read_marks: Limit = 1000
+    limit_user_deletes: Limit = 50
+    limit_service: Limit = 1000
+    limit_tenants: str = ""
+    limit_sign_in_failures: Limit = 60
+    limit_timeout_seconds: Positive = 0.05
 
     # What is personal, at rest
     encryption_keys: SecretStr = SecretStr(f"1:{DEVELOPMENT_ENCRYPTION_KEY}")
@@ -148,6 +160,7 @@ class Settings(BaseSettings):
     retention_days: Count = 90
     partitions_ahead_days: Count = 7
     idempotency_retention_days: Count = 7
+    audit_retention_days: Count = 400
     partitions_interval_seconds: Positive = 600.0
     prune_interval_seconds: Positive = 60.0
     erasure_interval_seconds: Positive = 2.0
@@ -167,6 +180,19 @@ class Settings(BaseSettings):
     @classmethod
     def _policy_is_readable(cls, value: str) -> str:
         parse_policies(value)
+        return value
+
+    @field_validator("limit_tenants")
+    @classmethod
+    def _limits_are_readable(cls, value: str) -> str:
+        parse_limits(value)
+        return value
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _proxies_are_readable(cls, value: str) -> str:
+        for part in filter(None, (piece.strip() for piece in value.split(","))):
+            ip_network(part, strict=False)
         return value
 
     @field_validator("jwt_secret")
@@ -281,6 +307,17 @@ def parse_policies(text: str) -> dict[tuple[Channel, Priority], Policy]:
         except (ValueError, KeyError) as error:
             raise ValueError(f"UNKNOWN_POLICY: {part!r} is not CHANNEL:PRIORITY=resend|hold") from error
     return chosen
+
+
+def parse_limits(text: str) -> dict[str, int]:
+    """Read `acme=5000,demo=200`; raise ValueError naming the part that cannot be read."""
+    limits: dict[str, int] = {}
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        tenant, is_there, number = part.rpartition("=")
+        if not (is_there and tenant.strip() and number.strip().isdecimal()):
+            raise ValueError(f"LIMIT_TENANTS: {part!r} is not TENANT=REQUESTS_A_SECOND")
+        limits[tenant.strip()] = int(number)
+    return limits
 
 
 def _is_safe_url(url: str) -> bool:

@@ -19,28 +19,35 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from app.db import api_keys, probe
+from app.db import api_keys, audit, probe
 from app.db.requests import RequestPool
 from app.db.session import make_engine
 from app.domain.encryption_keys import parse_key, parse_keys
+from app.domain.request_kinds import RequestKind
+from app.limits.circuit import Circuit
+from app.limits.requests import RequestWindows
 from app.sealing import Vault
 from app.services.accept.accept import Accept
+from app.services.audit_log import ReadAudit
 from app.services.cancel import Cancel
+from app.services.client_address import ClientAddress, parse_networks
 from app.services.cursors import Cursors
 from app.services.erase import RequestErasure
 from app.services.health import HealthChecks, Part, reach
 from app.services.issuer_keys import IssuerKeys
 from app.services.last_use import LastUses
+from app.services.limit_requests import LimitRequests, Quotas
 from app.services.manage_devices import ManageDevices
 from app.services.manage_keys import ManageKeys
 from app.services.manage_users import ManageUsers
 from app.services.nudge import Nudge
 from app.services.reading import ReadNotification
 from app.services.sign_in import SignIn
+from app.services.sign_in_failures import SignInFailures
 from app.services.stream_tickets import StreamTickets
 from app.services.verify_key import VerifyKey
 from app.services.verify_token import VerifyToken
-from app.settings import Settings
+from app.settings import Settings, parse_limits
 
 Built = TypeVar("Built")
 _LOCK = RLock()
@@ -66,6 +73,10 @@ class ApiServices:
     """What a request can ask for."""
 
     sign_in: SignIn
+    sign_in_failures: SignInFailures
+    client_address: ClientAddress
+    limits: LimitRequests
+    audit: ReadAudit
     tickets: StreamTickets
     keys: ManageKeys
     accept: Accept
@@ -101,6 +112,12 @@ def api_services(settings: Settings) -> ApiServices:
     return ApiServices(
         sign_in=sign_in(settings, pool, verify_key(settings, pool)),
         tickets=stream_tickets(settings),
+        sign_in_failures=SignInFailures(
+            lambda entries: pool.once(lambda cursor: audit.add_behind(cursor, entries))
+        ),
+        client_address=ClientAddress(parse_networks(settings.trusted_proxies)),
+        limits=_limits(settings),
+        audit=ReadAudit(pool, cursors(settings)),
         keys=ManageKeys(pool, cursors(settings)),
         accept=Accept(
             pool,
@@ -134,6 +151,29 @@ def sign_in(settings: Settings, pool: RequestPool, keys: VerifyKey) -> SignIn:
         keys,
         uses.note,
     )
+
+
+def _limits(settings: Settings) -> LimitRequests:
+    """Return the limits of requests, on connections that give up before a request would notice."""
+    client = redis.Redis.from_url(
+        settings.redis_url,
+        socket_timeout=settings.limit_timeout_seconds,
+        socket_connect_timeout=settings.limit_timeout_seconds,
+        socket_keepalive=True,
+        retry=Retry(NoBackoff(), 0),
+    )
+    quotas = Quotas(
+        users={
+            RequestKind.READ: settings.limit_user_reads,
+            RequestKind.WRITE: settings.limit_user_writes,
+            RequestKind.READ_MARK: settings.limit_user_read_marks,
+            RequestKind.DELETE: settings.limit_user_deletes,
+        },
+        service=settings.limit_service,
+        tenants=parse_limits(settings.limit_tenants),
+        sign_in_failures=settings.limit_sign_in_failures,
+    )
+    return LimitRequests(RequestWindows(client), Circuit("limits", client.ping), quotas)
 
 
 def _issuer_keys(settings: Settings) -> IssuerKeys:

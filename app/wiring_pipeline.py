@@ -127,7 +127,12 @@ def upkeep_services(settings: Settings) -> UpkeepServices:
     engine = make_engine(settings.database_url, application_name="arauto-upkeep", pool_size=2)
     return UpkeepServices(
         partitions=PartitionsAhead(engine, settings.partitions_ahead_days),
-        retention=Retention(engine, settings.retention_days, settings.idempotency_retention_days),
+        retention=Retention(
+            engine,
+            settings.retention_days,
+            settings.idempotency_retention_days,
+            settings.audit_retention_days,
+        ),
         erase=Erase(engine, vault(settings)),
     )
 

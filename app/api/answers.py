@@ -1,11 +1,12 @@
 """The shapes of answers, for the OpenAPI document; a test holds what is really sent against them."""
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from app.api.schemas import ChannelName, Content, PriorityName, Recipients
+from app.domain.error_codes import CATALOGUE
 
 
 class AcceptedDelivery(BaseModel):
@@ -129,6 +130,36 @@ class ApiKeyList(BaseModel):
     next_cursor: str | None
 
 
+class AuditResource(BaseModel):
+    """What an entry is about."""
+
+    type: str
+    id: str
+
+
+class AuditEntryView(BaseModel):
+    """One entry of the audit log. `changes` has names of fields; their values only where they are not personal."""
+
+    id: str
+    at: datetime
+    actor: str
+    actor_role: Literal["USER", "SERVICE", "ADMIN", "OPERATOR", "NONE"]
+    key_id: str | None
+    action: str
+    resource: AuditResource
+    changes: dict[str, Any]
+    address: str | None
+    trace_id: str | None
+    count: int
+
+
+class AuditList(BaseModel):
+    """A page of the audit log."""
+
+    data: list[AuditEntryView]
+    next_cursor: str | None
+
+
 class ErrorDetail(BaseModel):
     """One field that is wrong."""
 
@@ -139,7 +170,15 @@ class ErrorDetail(BaseModel):
 class ErrorBody(BaseModel):
     """What went wrong."""
 
-    code: str
+    # No enumeration: a client that was generated from one would fail over a code that came after it.
+    code: Annotated[
+        str,
+        Field(
+            pattern="^(VALIDATION|AUTH|DOMAIN|INFRA)_[A-Z_]+$",
+            examples=list(CATALOGUE),
+            description="Stable, for programs. The examples are all there are in this version; more may come.",
+        ),
+    ]
     message: str
     details: list[ErrorDetail]
     timestamp: datetime

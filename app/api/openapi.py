@@ -27,6 +27,7 @@ _ERRORS = {
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The body is too large.",
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "The body is not plain JSON in UTF-8.",
     HTTPStatus.UNPROCESSABLE_ENTITY: "The request is well formed but cannot be done.",
+    HTTPStatus.TOO_MANY_REQUESTS: "Too many requests, or failed sign-ins; `Retry-After` says how long to wait.",
     HTTPStatus.SERVICE_UNAVAILABLE: "Something that is needed does not answer; `Retry-After` says when to repeat.",
 }
 _MODELS: tuple[type[BaseModel], ...] = (
@@ -37,6 +38,7 @@ _MODELS: tuple[type[BaseModel], ...] = (
     StreamTicket,
     answers.ApiKeyIssued,
     answers.ApiKeyList,
+    answers.AuditList,
     answers.NotificationAccepted,
     answers.NotificationView,
     answers.CancelView,
@@ -140,7 +142,8 @@ def operation(
         str(int(status)): {"description": text} | (_content(model) if model else {})
         for status, (text, model) in successes.items()
     }
-    for status in errors:
+    # Whatever asks who calls is counted, so that no route has to say it.
+    for status in dict.fromkeys((*errors, *((HTTPStatus.TOO_MANY_REQUESTS,) if scope else ()))):
         responses[str(int(status))] = {"description": _ERRORS[status]} | _content(answers.ErrorAnswer)
     described: dict[str, Any] = {"summary": summary, "responses": responses}
     described["security"] = [{name: [scope]} for name in _PROOFS] if scope else []

@@ -10,9 +10,11 @@ import typer
 
 from app.cli import (
     api,
+    audit,
     bridge,
     dlq,
     doctor,
+    errors,
     key,
     ledger,
     migrate,
@@ -56,6 +58,8 @@ app.command("replay")(replay.replay)
 app.command("reseal")(reseal.reseal)
 app.add_typer(users.app, name="users")
 app.command("doctor")(doctor.doctor)
+app.command("audit")(audit.audit)
+app.command("errors")(errors.errors)
 app.command("version")(version.version)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from app.db.audit import entry_of
 from app.db.requests import Cursor
 from app.db.tenancy import run_as_tenant
 from app.domain.ids import siblings
@@ -112,10 +113,13 @@ FROM notification n
 WHERE n.id = %(id)s::uuid AND (%(user_id)s::text IS NULL OR n.user_id = %(user_id)s::text)
 """
 
+_CANCELLED = """jsonb_build_object('cancelled', (SELECT count(*) FROM cancelled),
+                              'asked_to_end', (SELECT count(*) FROM asked))"""
+
 # The rows are locked in id order and waited for, as every writer of several deliveries does, so that no two of
 # them can wait for each other. What the lock returns is the newest state, so both updates ask `t.status`: a row
 # whose claim committed while this statement waited is still PENDING in the snapshot that they scan `d` with.
-CANCEL = """
+CANCEL = f"""
 WITH target AS MATERIALIZED (
     SELECT id, channel, status FROM delivery
     WHERE id BETWEEN %(low)s::uuid AND %(high)s::uuid AND notification_id = %(id)s::uuid
@@ -135,14 +139,16 @@ WITH target AS MATERIALIZED (
     WHERE d.id = t.id AND d.id BETWEEN %(low)s::uuid AND %(high)s::uuid
       AND t.status IN ('SENDING', 'UNKNOWN') AND d.cancel_requested_at IS NULL
     RETURNING d.id
-)
+), touched AS (
+    SELECT id FROM cancelled UNION ALL SELECT id FROM asked
+), {entry_of("touched", changes=_CANCELLED)}
 SELECT t.id::text, t.channel, t.status, c.id IS NOT NULL AS is_cancelled
 FROM notification n
 LEFT JOIN target t ON true
 LEFT JOIN cancelled c ON c.id = t.id
 WHERE n.id = %(id)s::uuid AND (%(user_id)s::text IS NULL OR n.user_id = %(user_id)s::text)
 ORDER BY t.id
-"""
+"""  # noqa: S608  put together of constants
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,12 +213,15 @@ def read(cursor: Cursor, tenant_id: str, identifier: UUID, user_id: str | None) 
     )
 
 
-def cancel(cursor: Cursor, tenant_id: str, identifier: UUID, user_id: str | None) -> list[Found]:
+def cancel(
+    cursor: Cursor, tenant_id: str, identifier: UUID, user_id: str | None, entry: Mapping[str, Any]
+) -> list[Found]:
     """Cancel what has not begun and ask for the rest; no row for no such id, one without an id for no delivery.
 
-    With a `user_id`, one of another user is not found and stays as it is.
+    With a `user_id`, one of another user is not found and stays as it is. `entry` goes into the audit log, if
+    anything was changed.
     """
-    run_as_tenant(cursor, CANCEL, _look_up(tenant_id, identifier, user_id))
+    run_as_tenant(cursor, CANCEL, {**_look_up(tenant_id, identifier, user_id), **entry})
     return [Found(*row) for row in cursor]
 
 

@@ -116,6 +116,8 @@ RATE_REFUSED = Counter(
     "Tokens asked for and not granted, once a request for them",
     ("provider", "channel", "priority"),
 )
+REQUESTS_LIMITED = Counter("request_limited_total", "Requests answered with 429", ("limit",))
+CIRCUIT_OPENED = Counter("redis_circuit_opened_total", "Outages of a Redis that requests pass over", ("name",))
 BREAKER_STATE = Gauge(
     "breaker_state", "0 closed, 1 half-open, 2 open", ("provider",), multiprocess_mode="mostrecent"
 )

@@ -16,6 +16,7 @@ ALL_SCOPES = (
     "users:read",
     "users:write",
     "recipients:read",
+    "audit:read",
 )
 
 
