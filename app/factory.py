@@ -10,7 +10,7 @@ from functools import partial
 from flask import Flask, Response, g, request
 
 from app import wiring
-from app.api import api_keys, devices, docs, errors, health, notifications, openapi, users
+from app.api import api_keys, devices, docs, errors, health, inbox_tickets, notifications, openapi, users
 from app.api.context import EXTENSION
 from app.observability import metrics
 from app.observability.logging import configure
@@ -35,6 +35,7 @@ def create_app(settings: Settings | None = None, services: wiring.ApiServices | 
     api.register_blueprint(api_keys.blueprint)
     api.register_blueprint(users.blueprint)
     api.register_blueprint(devices.blueprint)
+    api.register_blueprint(inbox_tickets.blueprint)
     api.register_blueprint(health.blueprint)
     app.register_blueprint(docs.blueprint)
     app.extensions[docs.DOCUMENT] = api.spec.to_dict()
