@@ -1,7 +1,7 @@
 """Erasures: what is being removed of a deleted user, durable, so that a killed process loses no part of it.
 
-Notifications are found by their user; where lists have that index already, it serves both. Users who are not ACTIVE
-are few, so a list of them has an index of its own.
+Notifications are found by their user; where lists have that index already, it serves both. Users who are not
+ACTIVE are few, so a list of them has an index of its own.
 """
 
 from alembic import op
