@@ -67,6 +67,7 @@ def test_every_answer_is_documented(api: Api, path: str, verb: str, mode: Genera
             for beginning, names in present.items():
                 if path.startswith(beginning):
                     case.path_parameters.update(names)
+                    break
         case.call_and_validate(headers=headers, checks=CHECKS)
 
     ask()
@@ -78,7 +79,14 @@ def _things(api: Api) -> dict[str, dict[str, str]]:
     key = api.client.post(
         "/v1/api-keys", json={"name": "k", "scopes": ["keys:manage"]}, headers=headers
     ).get_json()
+    api.client.put("/v1/users/ana", json={"email": "ana@example.com"}, headers=headers)
+    phone = {"platform": "IOS", "token": "sandbox:ok"}
+    device = api.client.post("/v1/users/ana/devices", json=phone, headers=headers).get_json()
+    erasure = api.client.delete("/v1/users/bea", headers=headers).get_json()
     return {
+        "/v1/users/{identifier}/devices/{": {"identifier": "ana", "device": device["id"]},
+        "/v1/users/{": {"identifier": "ana"},
+        "/v1/erasures/{": {"identifier": erasure["id"]},
         "/v1/notifications/{": {"identifier": api.post(sms()).get_json()["id"]},
         "/v1/api-keys/{": {"identifier": key["id"]},
     }
