@@ -175,3 +175,36 @@ def quiet_window(
         if asked is not None:
             return Quiet(window if asked else None, rule)
     return Quiet(None, QuietRule.NONE)
+
+
+def quiet_channels(category: CategoryPolicy) -> dict[str, bool]:
+    """Return for which channels a category asks for quiet or refuses it, our defaults included."""
+    return {str(channel): asked for channel, asked in _QUIET.get(category.name, {}).items()} | dict(category.quiet)
+
+
+def wish_of(stored: Mapping[str, object] | None) -> QuietWish | None:
+    """Return a person's quiet hours from what `as_stored` made of them."""
+    if stored is None:
+        return None
+    start, end = stored.get("start"), stored.get("end")
+    channels, categories = stored.get("channels"), stored.get("categories")
+    return QuietWish(
+        is_on=bool(stored.get("on", True)),
+        window=Window.parse(start, end) if isinstance(start, str) and isinstance(end, str) else None,
+        channels=frozenset(channels) if isinstance(channels, list) else DISTURBING,
+        categories=frozenset(categories) if isinstance(categories, list) else None,
+    )
+
+
+def as_stored(wish: QuietWish | None) -> dict[str, object] | None:
+    """Return a person's quiet hours as a JSON object."""
+    if wish is None:
+        return None
+    start, end = wish.window.texts() if wish.window else (None, None)
+    return {
+        "on": wish.is_on,
+        "start": start,
+        "end": end,
+        "channels": sorted(wish.channels),
+        "categories": None if wish.categories is None else sorted(wish.categories),
+    }
