@@ -1,8 +1,8 @@
 """Sealing: what is personal is encrypted before it reaches the database, and opened only where it is used.
 
-AES-256-GCM. A sealed value begins with its form, the id of its key and the day on which it was sealed, so it can be
-opened after the key in use has changed, and SQL can find what an older key sealed. Each day seals under a key of
-its own, derived from the main one: random nonces are safe for about 2^32 messages a key, which the service's
+AES-256-GCM. A sealed value begins with its form, the id of its key and the day on which it was sealed, so it can
+be opened after the key in use has changed, and SQL can find what an older key sealed. Each day seals under a key
+of its own, derived from the main one: random nonces are safe for about 2^32 messages a key, which the service's
 full load would reach in three months, and no day comes near.
 
 Every value is bound to a context (tenant, kind, row): copied into another row, it does not open. A blind index is
@@ -29,7 +29,11 @@ _DAYS_REMEMBERED = 512
 
 
 class SealBrokenError(Exception):
-    """A sealed value does not open: another context, another key, or damaged. The message names the key's id."""
+    """A sealed value does not open: it is damaged, or was sealed for another row. The message names its key."""
+
+
+class UnknownKeyError(Exception):
+    """A value was sealed with a key that ENCRYPTION_KEYS does not hold here; the value itself may be whole."""
 
 
 class Vault:
@@ -49,13 +53,13 @@ class Vault:
         return header + nonce + self._cipher(header).encrypt(nonce, plain, header + context)
 
     def open(self, context: bytes, sealed: bytes) -> bytes:
-        """Return what was sealed for `context`; raise SealBrokenError."""
+        """Return what was sealed for `context`; raise SealBrokenError or UnknownKeyError."""
         if len(sealed) < _HEADER_BYTES + _NONCE_BYTES + _TAG_BYTES or sealed[:1] != _FORM:
             raise SealBrokenError("not a sealed value of a form that this version knows")
         header, nonce = sealed[:_HEADER_BYTES], sealed[_HEADER_BYTES : _HEADER_BYTES + _NONCE_BYTES]
         key_id = key_of(sealed)
         if key_id not in self._keys:
-            raise SealBrokenError(f"sealed with key {key_id}, which ENCRYPTION_KEYS does not hold")
+            raise UnknownKeyError(f"sealed with key {key_id}, which ENCRYPTION_KEYS does not hold")
         try:
             return self._cipher(header).decrypt(nonce, sealed[_HEADER_BYTES + _NONCE_BYTES :], header + context)
         except InvalidTag as error:

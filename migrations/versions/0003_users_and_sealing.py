@@ -3,8 +3,8 @@
 What a notification says and to whom becomes one sealed value. Nothing was released with the columns that it takes
 the place of, so they are dropped in the same step: there is no older version to run beside this one.
 
-Addresses are sealed as well; the blind indexes beside them let equal ones be found. A device's token belongs to one
-user of a tenant: who registers it last has it.
+Addresses are sealed as well; the blind indexes beside them let equal ones be found. A device's token belongs to
+one user of a tenant: who registers it last has it.
 """
 
 from alembic import op
@@ -55,7 +55,8 @@ CREATE TABLE device (
     last_seen_at  timestamptz,
     PRIMARY KEY (tenant_id, user_id, id),
     CONSTRAINT uq_device_token UNIQUE (tenant_id, token_index),
-    CONSTRAINT fk_device_user FOREIGN KEY (tenant_id, user_id) REFERENCES app_user (tenant_id, id) ON DELETE CASCADE,
+    CONSTRAINT fk_device_user FOREIGN KEY (tenant_id, user_id)
+        REFERENCES app_user (tenant_id, id) ON DELETE CASCADE,
     CONSTRAINT ck_device_platform CHECK (platform IN ('IOS', 'ANDROID', 'WEB'))
 );
 """
