@@ -10,7 +10,18 @@ from functools import partial
 from flask import Flask, Response, g, request
 
 from app import wiring
-from app.api import api_keys, docs, errors, health, notifications, openapi
+from app.api import (
+    api_keys,
+    categories,
+    docs,
+    errors,
+    health,
+    notifications,
+    openapi,
+    preferences,
+    suppressions,
+    unsubscribe,
+)
 from app.api.context import EXTENSION
 from app.observability import metrics
 from app.observability.logging import configure
@@ -32,6 +43,10 @@ def create_app(settings: Settings | None = None, services: wiring.ApiServices | 
     openapi.describe(api)
     api.register_blueprint(notifications.blueprint)
     api.register_blueprint(api_keys.blueprint)
+    api.register_blueprint(categories.blueprint)
+    api.register_blueprint(preferences.blueprint)
+    api.register_blueprint(suppressions.blueprint)
+    api.register_blueprint(unsubscribe.blueprint)
     api.register_blueprint(health.blueprint)
     app.register_blueprint(docs.blueprint)
     app.extensions[docs.DOCUMENT] = api.spec.to_dict()

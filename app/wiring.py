@@ -32,8 +32,12 @@ from app.services.issuer_keys import IssuerKeys
 from app.services.last_use import LastUses
 from app.services.manage_keys import ManageKeys
 from app.services.nudge import Nudge
+from app.services.policies import ManagePolicies
+from app.services.preferences import Preferences
 from app.services.reading import ReadNotification
 from app.services.sign_in import SignIn
+from app.services.suppressions import Suppressions
+from app.services.unsubscribe import Unsubscribe, UnsubscribeLinks
 from app.services.verify_key import VerifyKey
 from app.services.verify_token import VerifyToken
 from app.settings import Settings
@@ -67,6 +71,10 @@ class ApiServices:
     read: ReadNotification
     cancel: Cancel
     health: HealthChecks
+    policies: ManagePolicies
+    preferences: Preferences
+    suppressions: Suppressions
+    unsubscribe: Unsubscribe
 
 
 @once_per_process
@@ -103,6 +111,10 @@ def api_services(settings: Settings) -> ApiServices:
         read=ReadNotification(pool, vault(settings), settings),
         cancel=Cancel(pool),
         health=health_checks(settings),
+        policies=ManagePolicies(pool, cursors(settings)),
+        preferences=Preferences(pool),
+        suppressions=Suppressions(pool, vault(settings), cursors(settings)),
+        unsubscribe=Unsubscribe(pool, unsubscribe_links(settings)),
     )
 
 
@@ -130,6 +142,12 @@ def _issuer_keys(settings: Settings) -> IssuerKeys:
         # Half of the threads stay free for callers whose keys are known while an issuer hangs.
         waiting_limit=max(settings.api_threads // 2, 1),
     )
+
+
+@once_per_process
+def unsubscribe_links(settings: Settings) -> UnsubscribeLinks:
+    """Return what makes and reads unsubscribe links: the worker makes them, the API reads them."""
+    return UnsubscribeLinks(settings.link_base_url, settings.link_secrets)
 
 
 def cursors(settings: Settings) -> Cursors:

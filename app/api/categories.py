@@ -88,7 +88,7 @@ def read_category(name: str, caller: Caller) -> Response:
 )
 @requires(WRITE)
 def put_category(name: str, caller: Caller) -> Response:
-    """In the place of what was declared before. It counts for the next message, and within seconds for waiting ones."""
+    """In the place of what was declared before. It counts for waiting messages too, within seconds."""
     refuse_query()
     asked = validate(CategoryRequest, json_body())
     channels, quiet = dict(asked.channels), dict(asked.quiet_hours)

@@ -76,7 +76,9 @@ class TenantDefaults(_Strict):
         try:
             locale = locales.locale(self.locale)
         except locales.UnknownLocaleError as error:
-            raise Refused("DOMAIN_LOCALE_UNKNOWN", "The locale is none.", [Problem("locale", str(error))]) from error
+            raise Refused(
+                "DOMAIN_LOCALE_UNKNOWN", "The locale is none.", [Problem("locale", str(error))]
+            ) from error
         window = _window("quiet_window", self.quiet_window.start, self.quiet_window.end)
         return TenantPolicy(_plain(self.channels), _plain(self.quiet_hours), window, self.time_zone, locale)
 
@@ -85,10 +87,14 @@ class CategoryRequest(_Strict):
     """What a tenant says about one category. What is left out is at our default for a category of that name."""
 
     model_config = ConfigDict(
-        json_schema_extra={"example": {"mandatory": False, "channels": {"SMS": False}, "quiet_hours": {"PUSH": True}}}
+        json_schema_extra={
+            "example": {"mandatory": False, "channels": {"SMS": False}, "quiet_hours": {"PUSH": True}}
+        }
     )
 
-    mandatory: Annotated[bool, Field(description="Cannot be switched off, and keeps no quiet hours.")] | None = None
+    mandatory: Annotated[bool, Field(description="Cannot be switched off, and keeps no quiet hours.")] | None = (
+        None
+    )
     channels: Switches = {}
     quiet_hours: Switches = {}
 
@@ -100,7 +106,9 @@ class QuietHours(_Strict):
     start: TimeOfDay | None = None
     end: TimeOfDay | None = None
     channels: Annotated[list[ChannelKeyName], Field(max_length=4)] | None = None
-    categories: Annotated[list[Annotated[str, Field(min_length=1, max_length=64)]], Field(max_length=50)] | None = None
+    categories: (
+        Annotated[list[Annotated[str, Field(min_length=1, max_length=64)]], Field(max_length=50)] | None
+    ) = None
 
     @model_validator(mode="after")
     def _has_both(self) -> Self:
@@ -191,7 +199,9 @@ class SuppressionRequest(_Strict):
     """An address that nothing is to be sent to."""
 
     model_config = ConfigDict(
-        json_schema_extra={"example": {"channel": "EMAIL", "address": "gone@sandbox.example.com", "reason": "MANUAL"}}
+        json_schema_extra={
+            "example": {"channel": "EMAIL", "address": "gone@sandbox.example.com", "reason": "MANUAL"}
+        }
     )
 
     channel: AddressedChannel
@@ -221,7 +231,9 @@ def _window(field: str, start: str, end: str) -> Window:
     try:
         return Window.parse(start, end)
     except InvalidWindowError as error:
-        raise Refused("DOMAIN_QUIET_WINDOW_INVALID", "The quiet hours are none.", [Problem(field, str(error))]) from error
+        raise Refused(
+            "DOMAIN_QUIET_WINDOW_INVALID", "The quiet hours are none.", [Problem(field, str(error))]
+        ) from error
 
 
 def _plain(switches: Mapping[ChannelKey, bool]) -> dict[str, bool]:
@@ -262,7 +274,7 @@ class TenantDefaultsView(BaseModel):
 
 
 class ChannelEffect(BaseModel):
-    """What comes of all choices for one channel, and which rule decided. `quiet_hours` are those of NORMAL and LOW."""
+    """What comes of all choices for one channel, and which rule decided. HIGH keeps no quiet hours."""
 
     allowed: bool
     rule: str

@@ -1,7 +1,7 @@
 """`/v1/unsubscribe/{token}`: the link in a mail (RFC 8058). Public: the token is the proof.
 
 Only POST changes anything. Scanners of mail open every link that they find, so GET and HEAD show a page with a
-button and leave everything as it is. Nothing redirects, nothing asks for a cookie, nothing is loaded from anywhere.
+button and leave everything as it is. Nothing redirects, asks for a cookie or is loaded from elsewhere.
 """
 
 from http import HTTPStatus
@@ -28,7 +28,8 @@ _HEADERS = {
 }
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title><style>body{{font:1.1rem/1.5 system-ui,sans-serif;max-width:34rem;margin:4rem auto;padding:0 1rem}}
+<title>{title}</title><style>
+body{{font:1.1rem/1.5 system-ui,sans-serif;max-width:34rem;margin:4rem auto;padding:0 1rem}}
 button{{font:inherit;padding:.6rem 1.4rem}}</style></head>
 <body><h1>{title}</h1>{content}</body></html>
 """
@@ -80,7 +81,9 @@ def unsubscribe(token: str) -> Response:
     """Switches e-mails of the link's category off for its user, once and for all; again is harmless."""
     if request.form.get("List-Unsubscribe") != "One-Click":
         raise ApiError(
-            HTTPStatus.BAD_REQUEST, "VALIDATION_UNSUBSCRIBE", "Send the form List-Unsubscribe=One-Click (RFC 8058)."
+            HTTPStatus.BAD_REQUEST,
+            "VALIDATION_UNSUBSCRIBE",
+            "Send the form List-Unsubscribe=One-Click (RFC 8058).",
         )
     return _page("Unsubscribed", _DONE, category=services().unsubscribe(token).category)
 

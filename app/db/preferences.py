@@ -49,7 +49,7 @@ WHERE p.choices -> %(category)s -> %(channel)s IS DISTINCT FROM 'false'
 
 
 class PreferenceRow(NamedTuple):
-    """A person's choices beside what their tenant says. `revision` is 0 without a row; the tenant's are None then."""
+    """A person's choices beside what their tenant says. Without a row, 0 and None."""
 
     choices: dict[str, dict[str, bool]]
     quiet_hours: dict[str, Any] | None
@@ -76,11 +76,11 @@ def write(
     cursor: Cursor,
     tenant_id: str,
     user_id: str,
-    choices: dict[str, dict[str, bool]],
-    quiet_hours: dict[str, Any] | None,
+    wishes: tuple[dict[str, dict[str, bool]], dict[str, Any] | None],
     revision: int,
 ) -> bool:
-    """Store a person's choices if they still stand at `revision`; tell whether they did."""
+    """Store a person's choices and quiet hours if they still stand at `revision`; tell whether they did."""
+    choices, quiet_hours = wishes
     values = {
         "tenant_id": tenant_id,
         "user_id": user_id,

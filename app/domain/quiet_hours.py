@@ -18,7 +18,7 @@ from app.domain.zones import instants, transition
 _FORM = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])")
 _DAY = timedelta(days=1)
 _DAYS_LIMIT = 8
-"""A window of nearly a day whose gap falls into a gap of the clocks holds for another day; no zone does so twice."""
+"""A window of nearly a day, open only while clocks are set forward, holds for another day; never for many."""
 
 
 class InvalidWindowError(ValueError):
@@ -27,7 +27,7 @@ class InvalidWindowError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """From `start` until just before `end`, each day, by the clocks on the wall. Never empty, never the whole day."""
+    """From `start` until just before `end`, each day, by the clocks on the wall; never empty or the whole day."""
 
     start: time
     end: time
@@ -58,7 +58,7 @@ DEFAULT_WINDOW = Window(time(22), time(8))
 
 
 def release_at(due_at: datetime, window: Window, where: ZoneInfo) -> datetime | None:
-    """Return when something due at the aware `due_at` may go: None for at once, else the end of the window in UTC.
+    """Return when something due at the aware `due_at` may go: None for at once, else UTC.
 
     It is the first instant from then on at which clocks show a time outside the window. So an end that the clocks
     skip is the first instant after the gap, of an end that they show twice it is the first that is still ahead, and
@@ -85,7 +85,7 @@ def share(identifier: str) -> float:
 
 
 def _next_end(at: datetime, local: datetime, window: Window, where: ZoneInfo) -> datetime:
-    """Return when clocks first leave the window after `at`, which is inside it: at its end, or when they are set."""
+    """Return when clocks first leave the window after `at`, which is inside it: at its end, or by being set."""
     # Clocks that are set back over midnight show the end of the day before once more.
     day = local.date() - _DAY
     ahead: list[datetime] = []

@@ -32,7 +32,7 @@ def zone(name: str) -> ZoneInfo:
 
 
 def zone_or(names: Iterator[str | None]) -> ZoneInfo:
-    """Return the first of the names that is a zone, UTC if none is. A name that was stored may have been retired."""
+    """Return the first of the names that is a zone, UTC if none is. A stored name may have been retired."""
     known = zone_names()
     return ZoneInfo(next((name for name in names if name is not None and name in known), "UTC"))
 

@@ -60,9 +60,7 @@ class ManagePolicies:
 
     def category(self, tenant_id: str, name: str) -> dict[str, Any]:
         """Return a category as the API shows it: a declared one, or what holds without a declaration."""
-        return category_view(
-            name, self._pool.run(lambda cursor: policies.find_category(cursor, tenant_id, name))
-        )
+        return category_view(name, self._pool.run(lambda cursor: policies.find_category(cursor, tenant_id, name)))
 
     def categories(self, tenant_id: str, limit: int, cursor: str | None = None) -> CategoryPage:
         """Return `limit` declared categories from where `cursor` says; raise ValueError for a bad one."""

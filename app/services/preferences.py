@@ -89,9 +89,7 @@ class Preferences:
                         "DOMAIN_PREFERENCES_LIMIT",
                         f"A person can choose for at most {_CATEGORIES_LIMIT} categories.",
                     )
-                if preferences.write(
-                    cursor, caller.tenant_id, user_id, choices, as_stored(quiet), row.revision
-                ):
+                if preferences.write(cursor, caller.tenant_id, user_id, (choices, as_stored(quiet)), row.revision):
                     return preferences.read(cursor, caller.tenant_id, user_id)
             return None
 

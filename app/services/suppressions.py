@@ -22,7 +22,7 @@ from app.services.cursors import Cursors
 from app.services.recipients import NORMALISERS, InvalidRecipientError
 from app.services.refusal import NotFound, Problem, Refused
 
-INDEX_KINDS: Mapping[str, str] = {Channel.EMAIL: "email", Channel.SMS: "phone", Channel.PUSH: "token"}
+INDEX_KINDS: Mapping[str, str] = {Channel.EMAIL: "email", Channel.SMS: "phone", Channel.PUSH: "device"}
 """What the blind index of a channel's addresses is called; the users' own indexes are of the same kinds."""
 
 _LIST = "suppressions"
@@ -88,7 +88,7 @@ class Suppressions:
         return self._view(caller, row)
 
     def page(self, caller: Caller, look: Look, limit: int, cursor: str | None = None) -> SuppressionPage:
-        """Return `limit` entries from where `cursor` says; raise ValueError for a bad one, Refused for an address."""
+        """Return `limit` entries from where `cursor` says; raise ValueError for a bad one, or Refused."""
         index = None
         if look.channel is not None and look.address is not None:
             index = self._index(caller.tenant_id, look.channel, normalised(look.channel, look.address))
@@ -110,9 +110,7 @@ class Suppressions:
         """Take an address off the list; raise NotFound."""
         if not self._pool.run(lambda cursor: suppressions.delete(cursor, caller.tenant_id, identifier)):
             raise not_found()
-        _log.info(
-            "suppression_removed", tenant_id=caller.tenant_id, suppression_id=identifier, by=caller.subject
-        )
+        _log.info("suppression_removed", tenant_id=caller.tenant_id, suppression_id=identifier, by=caller.subject)
 
     def _index(self, tenant_id: str, channel: Channel, address: str) -> bytes:
         return self._vault.index(tenant_id, INDEX_KINDS[channel], address)
@@ -164,7 +162,9 @@ def normalised(channel: Channel, address: str) -> str:
     """Return an address in the form that is compared; raise Refused."""
     normalise = NORMALISERS.get(channel)
     if normalise is None:
-        raise Refused("DOMAIN_RECIPIENT_INVALID", "This channel has no addresses.", [Problem("channel", "has none")])
+        raise Refused(
+            "DOMAIN_RECIPIENT_INVALID", "This channel has no addresses.", [Problem("channel", "has none")]
+        )
     try:
         return normalise(address)
     except InvalidRecipientError as error:
