@@ -107,6 +107,7 @@ def api_services(settings: Settings) -> ApiServices:
             nudge(settings).nudge,
             attempts_allowed=settings.retry_attempts,
             schedule_max_days=settings.schedule_max_days,
+            spread_seconds=settings.quiet_hours_spread_seconds,
         ),
         read=ReadNotification(pool, vault(settings), settings),
         cancel=Cancel(pool),
@@ -131,7 +132,7 @@ def _sign_in(settings: Settings, pool: RequestPool) -> SignIn:
 
 
 def _issuer_keys(settings: Settings) -> IssuerKeys:
-    from app.services.fetch_keys import FetchKeys  # noqa: PLC0415  loads an HTTP client, for who has an issuer
+    from app.services.fetch_keys import FetchKeys
 
     return IssuerKeys(
         FetchKeys(settings.jwt_jwks_url, settings.jwt_jwks_timeout_seconds),

@@ -8,11 +8,12 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from app.domain import locales, zones
+from app.domain import locales
 from app.domain.preferences import DISTURBING, QuietWish, TenantPolicy
 from app.domain.quiet_hours import InvalidWindowError, Window
 from app.services.preferences import UNCHANGED
 from app.services.refusal import Problem, Refused
+from app.services.zone_names import check_zone
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 NAME_LIMIT = 64
@@ -215,16 +216,6 @@ class SuppressionRequest(_Strict):
         if value is not None and _CONTROL.search(value):
             raise PydanticCustomError("text", "must be one line of visible text")
         return value
-
-
-def check_zone(field: str, name: str) -> None:
-    """Raise Refused, naming the field, for what is no IANA zone; no file is opened for it."""
-    try:
-        zones.zone(name)
-    except zones.UnknownZoneError as error:
-        raise Refused(
-            "DOMAIN_TIME_ZONE_UNKNOWN", "The time zone is none.", [Problem(field, f"is {error}")]
-        ) from error
 
 
 def _window(field: str, start: str, end: str) -> Window:

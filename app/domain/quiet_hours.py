@@ -58,7 +58,7 @@ DEFAULT_WINDOW = Window(time(22), time(8))
 
 
 def release_at(due_at: datetime, window: Window, where: ZoneInfo) -> datetime | None:
-    """Return when something due at the aware `due_at` may go: None for at once, else UTC.
+    """Return when something due at the aware `due_at` may go: None for at once.
 
     It is the first instant from then on at which clocks show a time outside the window. So an end that the clocks
     skip is the first instant after the gap, of an end that they show twice it is the first that is still ahead, and
@@ -71,6 +71,23 @@ def release_at(due_at: datetime, window: Window, where: ZoneInfo) -> datetime | 
             break
         at = _next_end(at, local, window, where)
     return None if at == due_at else at
+
+
+def quiet_within(at: datetime, seconds: float, window: Window, where: ZoneInfo) -> float | None:
+    """Return in how many of the next `seconds` after `at`, which is not quiet, quiet hours begin; None: in none.
+
+    For spans of minutes: a window that begins and ends within the span may be passed over.
+    """
+    low, high = 0.0, seconds
+    if not window.holds((at + timedelta(seconds=high)).astimezone(where).time()):
+        return None
+    while high - low > 1:
+        middle = (low + high) / 2
+        if window.holds((at + timedelta(seconds=middle)).astimezone(where).time()):
+            high = middle
+        else:
+            low = middle
+    return low
 
 
 def spread_until(release: datetime, spread_seconds: float, window: Window, where: ZoneInfo) -> datetime:

@@ -13,8 +13,8 @@ from app.db import policies
 from app.db.policies import CategoryRow, TenantRow
 from app.db.requests import RequestPool
 from app.domain.callers import Caller
+from app.domain.circumstances import category_from, tenant_from
 from app.domain.preferences import CategoryPolicy, TenantPolicy, category_policy, quiet_channels
-from app.domain.quiet_hours import Window
 from app.observability.logging import get_logger
 from app.services.cursors import Cursors
 from app.services.refusal import Refused
@@ -103,16 +103,12 @@ class ManagePolicies:
 
 def tenant_policy(row: TenantRow | None) -> TenantPolicy:
     """Return what holds for a tenant whose row is `row`."""
-    if row is None:
-        return TenantPolicy()
-    return TenantPolicy(row.channels, row.quiet, Window(row.quiet_start, row.quiet_end), row.time_zone, row.locale)
+    return TenantPolicy() if row is None else tenant_from(*row[:6])
 
 
 def declared(row: CategoryRow) -> CategoryPolicy:
     """Return what holds for a declared category."""
-    return category_policy(
-        row.name, mandatory=row.is_mandatory, channels=row.channels, quiet=row.quiet, is_declared=True
-    )
+    return category_from(*row[:4])
 
 
 def category_view(name: str, row: CategoryRow | None) -> dict[str, Any]:

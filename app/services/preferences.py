@@ -11,6 +11,7 @@ from app.db import preferences
 from app.db.preferences import PreferenceRow
 from app.db.requests import Cursor, RequestPool
 from app.domain.callers import Caller
+from app.domain.circumstances import category_from, tenant_from
 from app.domain.instants import instant
 from app.domain.kinds import Channel
 from app.domain.preferences import (
@@ -25,7 +26,7 @@ from app.domain.preferences import (
     resolve,
     wish_of,
 )
-from app.domain.quiet_hours import DEFAULT_WINDOW, Window
+from app.domain.quiet_hours import DEFAULT_WINDOW
 from app.domain.zones import zone_or
 from app.observability.logging import get_logger
 from app.services.refusal import Problem, Refused, Unavailable
@@ -100,22 +101,14 @@ class Preferences:
         return _view(user_id, row)
 
 
-def tenant_of(row: PreferenceRow) -> TenantPolicy:
-    """Return what the tenant says about everything."""
-    if row.tenant_zone is None or row.quiet_start is None or row.quiet_end is None:
-        return TenantPolicy()
-    return TenantPolicy(
-        row.tenant_channels or {},
-        row.tenant_quiet or {},
-        Window(row.quiet_start, row.quiet_end),
-        row.tenant_zone,
-        row.tenant_locale or "en",
-    )
+def _tenant_of(row: PreferenceRow) -> TenantPolicy:
+    columns = (row.tenant_zone, row.tenant_locale, row.quiet_start, row.quiet_end)
+    return tenant_from(*columns, row.tenant_channels, row.tenant_quiet)
 
 
 def _categories(row: PreferenceRow) -> dict[str, CategoryPolicy]:
     return {
-        name: category_policy(name, mandatory=mandatory, channels=channels, quiet=quiet, is_declared=True)
+        name: category_from(name, mandatory, channels, quiet)
         for name, mandatory, channels, quiet in row.categories
     }
 
@@ -148,7 +141,7 @@ def _merge(stored: _Stored, patch: Patch) -> _Stored:
 
 
 def _view(user_id: str, row: PreferenceRow) -> dict[str, Any]:
-    tenant, declared, wish = tenant_of(row), _categories(row), wish_of(row.quiet_hours)
+    tenant, declared, wish = _tenant_of(row), _categories(row), wish_of(row.quiet_hours)
     names = sorted({*declared, *_BUILT_IN, *row.choices} - {ANY})
     where = zone_or(iter([row.user_zone, tenant.time_zone])).key
     shown = [declared.get(name) or category_policy(name) for name in names]

@@ -85,10 +85,10 @@ def opened(vault: Vault, tenant_id: str, identifier: str, sealed: memoryview | N
     try:
         plain = vault.open(context("notification", tenant_id, identifier), bytes(sealed))
     except UnknownKeyError as error:
-        log.error("encryption_key_missing", notification_id=identifier, error=str(error))  # noqa: TRY400
+        log.error("encryption_key_missing", notification_id=identifier, error=str(error))
         raise Unavailable("INFRA_ENCRYPTION_KEY_MISSING", "This cannot be read right now.", 60) from error
     except SealBrokenError as error:
-        log.error("sealed_content_broken", notification_id=identifier, error=str(error))  # noqa: TRY400
+        log.error("sealed_content_broken", notification_id=identifier, error=str(error))
         return {}
     said: dict[str, Any] = orjson.loads(plain)
     return said
@@ -108,6 +108,8 @@ def _notification(row: dict[str, Any], said: dict[str, Any], priority: Priority)
         "scheduled_at": instant(row["scheduled_at"]) if row["scheduled_at"] else None,
         "expires_at": instant(row["expires_at"]) if row["expires_at"] else None,
         "suppressed": row["suppressed"],
+        "decision": row["decision"] or [],
+        "scheduled_local": row["scheduled_local"],
     }
 
 

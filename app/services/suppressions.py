@@ -3,7 +3,7 @@
 An address is stored sealed, found by its blind index, and shown masked unless the caller may read recipients.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -19,11 +19,8 @@ from app.domain.kinds import Channel
 from app.observability.logging import get_logger
 from app.sealing import Vault, context
 from app.services.cursors import Cursors
-from app.services.recipients import NORMALISERS, InvalidRecipientError
+from app.services.recipients import INDEX_KINDS, NORMALISERS, InvalidRecipientError
 from app.services.refusal import NotFound, Problem, Refused
-
-INDEX_KINDS: Mapping[str, str] = {Channel.EMAIL: "email", Channel.SMS: "phone", Channel.PUSH: "device"}
-"""What the blind index of a channel's addresses is called; the users' own indexes are of the same kinds."""
 
 _LIST = "suppressions"
 _log = get_logger(__name__)
