@@ -16,7 +16,7 @@ from app.domain.uncertainty import Policy, default_policy
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 
-DEVELOPMENT_SECRET = "arauto-development-secret-do-not-deploy"
+DEVELOPMENT_SECRET = "arauto-development-secret-do-not-deploy"  # noqa: S105  refused outside development
 DEVELOPMENT_ENCRYPTION_KEY = "YXJhdXRvLWRldmVsb3BtZW50LWtleS1kby1ub3QtdXM="
 _SECRET_LEAST_BYTES = 32
 

@@ -132,7 +132,7 @@ def _sign_in(settings: Settings, pool: RequestPool) -> SignIn:
 
 
 def _issuer_keys(settings: Settings) -> IssuerKeys:
-    from app.services.fetch_keys import FetchKeys
+    from app.services.fetch_keys import FetchKeys  # noqa: PLC0415  loads an HTTP client, for who has an issuer
 
     return IssuerKeys(
         FetchKeys(settings.jwt_jwks_url, settings.jwt_jwks_timeout_seconds),

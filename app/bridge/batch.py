@@ -53,7 +53,7 @@ def read(record: Message) -> Handed | Poison:
             item = decode(raw, orjson.loads)
         except EnvelopeError as error:
             reason = str(error)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  one bad record must not end the loop, whatever it does
             reason = repr(error)
         else:
             if isinstance(item, DeliveryDue) or (item.topic, item.partition) == (record.topic(), where[0]):

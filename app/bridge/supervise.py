@@ -34,7 +34,7 @@ def keep_running(settings: Settings, lane: Lane, stop: Event, joined: Callable[[
         except (KafkaUnavailableError, ConsumerBrokenError) as error:
             metrics.BRIDGE_ERRORS.labels("kafka").inc()
             _log.warning("bridge_waits_for_kafka", topic=lane.topic, reason=str(error))
-        except Exception:
+        except Exception:  # noqa: BLE001  only a signal ends the bridge; a new loop starts from what is committed
             metrics.BRIDGE_ERRORS.labels("unexpected").inc()
             _log.exception("bridge_loop_broke", topic=lane.topic)
         stop.wait(wait)

@@ -55,7 +55,7 @@ app.command("version")(version.version)
 
 def main() -> None:
     """Run the command line; the entry point of the installed `arauto`."""
-    from app.cli.output import explain
+    from app.cli.output import explain  # noqa: PLC0415  only a command that runs needs it
 
     with explain():
         app()

@@ -13,7 +13,7 @@ def api() -> None:
 
     Example: arauto api
     """
-    from app.settings import get_settings
+    from app.settings import get_settings  # noqa: PLC0415  only a command that runs needs them
 
     settings = get_settings()
     options = {
@@ -30,4 +30,4 @@ def api() -> None:
         line += [name, value]
     line += ["--respawn-failed-workers", "--no-access-log", "--factory", "app.factory:create_app"]
     # Granian takes this process over, so that whoever started it holds the pid of the server itself.
-    os.execv(line[0], line)
+    os.execv(line[0], line)  # noqa: S606  a fixed command line, no shell is wanted

@@ -18,9 +18,9 @@ def bridge(
 
     Example: arauto bridge --topic notifications.high
     """
-    from app.bridge import run
-    from app.queues import TOPIC_LANES
-    from app.settings import get_settings
+    from app.bridge import run  # noqa: PLC0415  loads the Kafka client
+    from app.queues import TOPIC_LANES  # noqa: PLC0415
+    from app.settings import get_settings  # noqa: PLC0415
 
     wanted = list(topic or TOPIC_LANES)
     if unknown := sorted(set(wanted) - set(TOPIC_LANES)):
@@ -39,8 +39,8 @@ def topics(
 
     Example: arauto topics --json
     """
-    from app.cli.services import quiet_settings
-    from app.kafka.topics import ensure_topics
+    from app.cli.services import quiet_settings  # noqa: PLC0415
+    from app.kafka.topics import ensure_topics  # noqa: PLC0415  loads the Kafka client
 
     made = ensure_topics(quiet_settings())
     if as_json:

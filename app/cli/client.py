@@ -35,7 +35,7 @@ class Api:
         """Return the decoded answer and its headers in lower case; ends the command when it is refused."""
         if not self.url.startswith(("http://", "https://")):
             fail(f"not an address of an API: {self.url}", "write it as http://host:port")
-        request = Request(
+        request = Request(  # noqa: S310  the scheme was just checked
             self.url.rstrip("/") + path,
             data=None if body is None else json.dumps(body).encode(),
             method=method,
@@ -46,7 +46,7 @@ class Api:
             },
         )
         try:
-            with urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:
+            with urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:  # noqa: S310
                 return json.load(answer), {name.lower(): value for name, value in answer.headers.items()}
         except HTTPError as error:
             fail(_refusal(error), _ADVICE.get(HTTPStatus(error.code), "see the API's log for this trace id"))
@@ -72,8 +72,8 @@ def find_api(url: str, token: str, data: Path) -> Api:
         token = token or stack.get("token", "")
     if url and token:
         return Api(url, token)
-    from app.services.tokens import NotOurTokensError, mint
-    from app.settings import get_settings
+    from app.services.tokens import NotOurTokensError, mint  # noqa: PLC0415
+    from app.settings import get_settings  # noqa: PLC0415
 
     settings = get_settings()
     url = url or f"http://{settings.api_host}:{settings.api_port}"

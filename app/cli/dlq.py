@@ -18,7 +18,7 @@ _VALUE_SHOWN = 60
 
 
 def _letters() -> "DeadLetters":
-    from app.cli.services import quiet_settings, services
+    from app.cli.services import quiet_settings, services  # noqa: PLC0415
 
     if quiet_settings().transport == "direct":
         fail("TRANSPORT=direct does without Kafka and has no dead letters", "look at FAILED rows: arauto status")
@@ -47,7 +47,7 @@ def list_letters(
     if not letters:
         out.print("No dead letters.")
         return
-    from rich.table import Table
+    from rich.table import Table  # noqa: PLC0415
 
     table = Table(title="Dead letters")
     for name in ("id", "from", "tries", "reason", "begins with"):
@@ -76,7 +76,7 @@ def replay_letters(
     """
     if bool(letter) == everything:
         fail("name dead letters, or all of them", "arauto dlq replay ID…, or arauto dlq replay --all")
-    from app.services.dead_letters import ReplayError
+    from app.services.dead_letters import ReplayError  # noqa: PLC0415
 
     try:
         count = _letters().replay(letter or None)

@@ -22,8 +22,8 @@ def doctor(
 
     Example: arauto doctor --json | jq '.findings[] | select(.level != "ok")'
     """
-    from app.cli.services import services
-    from app.services.doctor import Level, examine
+    from app.cli.services import services  # noqa: PLC0415
+    from app.services.doctor import Level, examine  # noqa: PLC0415
 
     screen = console(stderr=True)
     with screen.status("Looking") as spinner:

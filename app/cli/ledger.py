@@ -36,7 +36,7 @@ def ledger(
     Example: arauto ledger --since 24h
     Example: arauto ledger --tenant demo --json | jq -r '.findings[].id'
     """
-    from app.cli.services import services
+    from app.cli.services import services  # noqa: PLC0415
 
     start = parse_since(since) if since else None
     book = services().ledger
@@ -71,7 +71,7 @@ def parse_since(text: str) -> datetime:
 
 @contextmanager
 def _progress(*, hidden: bool) -> Iterator[Callable[[int, int], None]]:
-    from rich.progress import Progress
+    from rich.progress import Progress  # noqa: PLC0415
 
     with Progress(console=console(stderr=True), transient=True, disable=hidden) as bar:
         task = bar.add_task("Comparing by day", total=None)
@@ -79,7 +79,7 @@ def _progress(*, hidden: bool) -> Iterator[Callable[[int, int], None]]:
 
 
 def _show(report: "Report", *, with_lines: bool) -> None:
-    from rich.table import Table
+    from rich.table import Table  # noqa: PLC0415
 
     totals: dict[str, int] = {}
     for line in report.lines:

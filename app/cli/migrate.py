@@ -23,8 +23,8 @@ def migrate(
     Example: arauto migrate
     Example: arauto migrate --down base --yes
     """
-    from app.cli.services import services
-    from app.services.migrate import MigrationBlockedError
+    from app.cli.services import services  # noqa: PLC0415
+    from app.services.migrate import MigrationBlockedError  # noqa: PLC0415
 
     steps = services().migrate
     if down and not yes:

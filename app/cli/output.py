@@ -17,7 +17,7 @@ IMPOSSIBLE = 2
 
 def console(*, stderr: bool = False) -> "Console":
     """Return a Rich console; on anything but a terminal its output is plain text of unlimited width."""
-    from rich.console import Console
+    from rich.console import Console  # noqa: PLC0415  costs 0.1 s, and `token` does not need it
 
     stream = sys.stderr if stderr else sys.stdout
     return Console(file=stream, highlight=False, soft_wrap=not stream.isatty())
@@ -51,7 +51,7 @@ def explain() -> Iterator[None]:
 
 def advise(error: Exception) -> tuple[str, str] | None:
     """Return what happened and what to do next, or None for a surprise that deserves its traceback."""
-    from app.observability.redaction import mask_text
+    from app.observability.redaction import mask_text  # noqa: PLC0415  only when something failed
 
     if type(error).__name__ == "DatabaseDownError" and isinstance(error.__cause__, Exception):
         error = error.__cause__  # what the request pool says about it, to an API's client, is less than is known
@@ -79,7 +79,7 @@ def advise(error: Exception) -> tuple[str, str] | None:
 
 
 def _settings_problem(error: Exception) -> str:
-    from pydantic import ValidationError
+    from pydantic import ValidationError  # noqa: PLC0415  loaded already by whatever raised it
 
     if not isinstance(error, ValidationError):
         return str(error)

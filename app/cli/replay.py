@@ -35,7 +35,7 @@ def replay(
     """
     if bool(delivery) == bool(error_code):
         fail("name deliveries or an error code", "arauto replay ID…, or arauto replay --error-code CODE")
-    from app.cli.services import services
+    from app.cli.services import services  # noqa: PLC0415
 
     use_case = services().replay
     if delivery:
@@ -55,7 +55,7 @@ def replay(
 
 
 def _by_code(use_case: "Replay", code: str, since: str, tenant: str, *, hidden: bool) -> "Replayed":
-    from rich.progress import Progress, SpinnerColumn, TextColumn
+    from rich.progress import Progress, SpinnerColumn, TextColumn  # noqa: PLC0415
 
     columns = (SpinnerColumn(), TextColumn("{task.description} {task.completed:,}"))
     with Progress(*columns, console=console(stderr=True), transient=True, disable=hidden) as bar:

@@ -51,8 +51,8 @@ def send(
 
     Example: arauto send --sms +447700900000 --priority HIGH --body "Your code is 123456" --wait
     """
-    from app.cli.client import find_api
-    from app.cli.follow import follow, summary
+    from app.cli.client import find_api  # noqa: PLC0415  loads the HTTP client
+    from app.cli.follow import follow, summary  # noqa: PLC0415
 
     recipients = {"SMS": sms, "EMAIL": email, "PUSH": push}
     chosen = {channel: address for channel, address in recipients.items() if address}

@@ -46,6 +46,6 @@ def quiet_settings() -> Settings:
 
 def services() -> "OperatorServices":
     """Return what an operator's command uses; nothing connects before it is used."""
-    from app.wiring_operators import operator_services
+    from app.wiring_operators import operator_services  # noqa: PLC0415  loads every driver
 
     return operator_services(quiet_settings())

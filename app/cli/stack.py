@@ -31,7 +31,7 @@ def stack(
 
     Example: arauto stack stop kafka --wipe && arauto stack start kafka
     """
-    from embedded.control import ControlError, ask
+    from embedded.control import ControlError, ask  # noqa: PLC0415  loads what only a stack needs
 
     if action is not Action.PS and not name:
         fail("no process was named", f"try: arauto stack {action} relay, or arauto stack ps")

@@ -48,7 +48,7 @@ def live(every: float, *, hours: int = 24, as_json: bool = False) -> None:
     if as_json:
         while True:
             typer.echo(json.dumps(dataclasses.asdict(_look(hours, every)), default=str))
-    from rich.live import Live
+    from rich.live import Live  # noqa: PLC0415  only here
 
     with Live(console=console(), auto_refresh=False) as screen:
         while True:
@@ -56,7 +56,7 @@ def live(every: float, *, hours: int = 24, as_json: bool = False) -> None:
 
 
 def _look(hours: int, sample: float) -> "Snapshot":
-    from app.cli.services import services
+    from app.cli.services import services  # noqa: PLC0415
 
     return services().status.look(hours=hours, sample_seconds=sample)
 
@@ -75,7 +75,7 @@ _HOPS = (
 
 
 def _render(snapshot: "Snapshot") -> "Group":
-    from rich.console import Group
+    from rich.console import Group  # noqa: PLC0415
 
     parts: list[Any] = [_hops(snapshot)]
     if snapshot.states is not None:
@@ -91,7 +91,7 @@ def _render(snapshot: "Snapshot") -> "Group":
 
 
 def _hops(snapshot: "Snapshot") -> "Table":
-    from rich.table import Table
+    from rich.table import Table  # noqa: PLC0415
 
     table = Table(title=f"Pipeline at {snapshot.at:%Y-%m-%d %H:%M:%S} UTC")
     table.add_column("hop")
@@ -110,7 +110,7 @@ def _cell(row: dict[str, Any], count: str, age: str | None) -> str:
 
 
 def _states(snapshot: "Snapshot") -> "Table":
-    from rich.table import Table
+    from rich.table import Table  # noqa: PLC0415
 
     table = Table(title=f"Accepted in the last {snapshot.hours} h, by state")
     table.add_column("state")
@@ -127,5 +127,5 @@ def duration(seconds: float) -> str:
     for limit, unit, size in ((60.0, "s", 1.0), (3600.0, "min", 60.0), (172_800.0, "h", 3600.0)):
         if seconds < limit:
             value = seconds / size
-            return f"{value:.1f} {unit}" if value < 10 else f"{value:.0f} {unit}"
+            return f"{value:.1f} {unit}" if value < 10 else f"{value:.0f} {unit}"  # noqa: PLR2004
     return f"{seconds / 86_400:.0f} d"

@@ -26,8 +26,8 @@ def token(
 
     Example: arauto token --tenant demo --subject shop --scope notifications:write --expires-in 3600
     """
-    from app.services.tokens import ALL_SCOPES, NotOurTokensError, mint
-    from app.settings import get_settings
+    from app.services.tokens import ALL_SCOPES, NotOurTokensError, mint  # noqa: PLC0415
+    from app.settings import get_settings  # noqa: PLC0415
 
     try:
         minted = mint(get_settings(), tenant, subject, scope or ALL_SCOPES, expires_in, role=role)

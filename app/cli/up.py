@@ -31,6 +31,6 @@ def up(
 
     Example: arauto up --data /tmp/second --broker light
     """
-    from embedded.supervisor import run_stack
+    from embedded.supervisor import run_stack  # noqa: PLC0415  loads the servers' packages
 
     raise typer.Exit(run_stack(data.resolve(), broker.value))

@@ -16,8 +16,8 @@ def version(
 
     Example: arauto version --json
     """
-    from importlib.metadata import PackageNotFoundError
-    from importlib.metadata import version as installed
+    from importlib.metadata import PackageNotFoundError  # noqa: PLC0415
+    from importlib.metadata import version as installed  # noqa: PLC0415
 
     try:
         number = installed("arauto")

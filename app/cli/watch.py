@@ -26,8 +26,8 @@ def watch(
     Example: arauto watch 01939c5e-8f00-7abc-8def-0123456789ab
     Example: arauto watch --every 1
     """
-    from app.cli.client import find_api
-    from app.cli.follow import follow
+    from app.cli.client import find_api  # noqa: PLC0415  loads the HTTP client
+    from app.cli.follow import follow  # noqa: PLC0415
 
     if not notification:
         live(every, as_json=as_json)

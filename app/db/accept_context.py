@@ -30,19 +30,18 @@ def _is_suppressed(channel: str, index: str) -> str:
 _USER = f"""
        u.status, u.email IS NOT NULL, u.phone IS NOT NULL, u.locale, u.time_zone,
        {_is_suppressed("EMAIL", "u.email_index")}, {_is_suppressed("SMS", "u.phone_index")},
-       (SELECT json_agg(json_build_array(d.id, d.time_zone, d.is_muted,
-                                          {_is_suppressed("PUSH", "d.token_index")})
+       (SELECT json_agg(json_build_array(d.id, d.time_zone, d.is_muted, {_is_suppressed("PUSH", "d.token_index")})
                         ORDER BY d.registered_at, d.id)
-        FROM device d WHERE d.tenant_id = u.tenant_id AND d.user_id = u.id)"""
+        FROM device d WHERE d.tenant_id = u.tenant_id AND d.user_id = u.id)"""  # noqa: S608  constants
 _USER_COLUMNS = 8
 _TENANT = "t.time_zone, t.locale, t.quiet_start, t.quiet_end, t.channels, t.quiet"
-# The LIMIT keeps each look-up one of the whole key: as a plain join, statistics of a young table make it a scan of
-# all that the tenant suppresses.
+# The LIMIT keeps each look-up one of the whole key: as a plain join, statistics of a young table make it a scan
+# of all that the tenant suppresses.
 _ON_THE_LIST = """JOIN LATERAL (SELECT FROM suppression s WHERE s.tenant_id = given.tenant_id
                            AND s.channel = w.channel AND s.address_index = w.address_index LIMIT 1) AS hit ON true"""
 _HITS = f"""(SELECT array_agg(w.channel)
         FROM unnest(%(hit_channels)s::text[], %(hit_indexes)s::bytea[]) AS w (channel, address_index)
-        {_ON_THE_LIST})"""
+        {_ON_THE_LIST})"""  # noqa: S608  constants
 
 READ = f"""
 SELECT k.fingerprint, k.answer, {_USER},
@@ -54,7 +53,7 @@ LEFT JOIN app_user u ON u.tenant_id = given.tenant_id AND u.id = %(user_id)s
 LEFT JOIN preference_set p ON p.tenant_id = given.tenant_id AND p.user_id = %(user_id)s
 LEFT JOIN tenant_policy t ON t.tenant_id = given.tenant_id
 LEFT JOIN category_policy c ON c.tenant_id = given.tenant_id AND c.name = %(category)s
-"""
+"""  # noqa: S608  only constants of this module are put in
 
 PEOPLE = f"""
 SELECT w.id, {_USER}, p.choices, p.quiet_hours
@@ -62,7 +61,7 @@ FROM unnest(%(user_ids)s::text[]) AS w (id)
 LEFT JOIN app_user u ON u.tenant_id = %(tenant_id)s AND u.id = w.id
 LEFT JOIN preference_set p ON p.tenant_id = %(tenant_id)s AND p.user_id = w.id
 WHERE u.id IS NOT NULL OR p.user_id IS NOT NULL
-"""
+"""  # noqa: S608  only constants of this module are put in
 
 POLICIES = f"""
 SELECT {_TENANT},
@@ -74,7 +73,7 @@ SELECT {_TENANT},
         {_ON_THE_LIST})
 FROM (SELECT %(tenant_id)s::text AS tenant_id) AS given
 LEFT JOIN tenant_policy t ON t.tenant_id = given.tenant_id
-"""
+"""  # noqa: S608  only constants of this module are put in
 
 
 @dataclass(frozen=True, slots=True)

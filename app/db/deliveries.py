@@ -130,7 +130,7 @@ WITH u AS (
         detail = EXCLUDED.detail, started_at = EXCLUDED.started_at, duration_ms = EXCLUDED.duration_ms
 )
 SELECT id::text, status FROM u
-"""
+"""  # noqa: S608  only constants of this module are put in
 
 DEFER = """
 WITH c AS MATERIALIZED (
@@ -164,7 +164,7 @@ FROM unnest(%(ids)s::uuid[], %(tokens)s::bigint[]) AS r(id, token)
 WHERE d.id = r.id AND d.id = ANY(%(ids)s::uuid[]) AND d.lease_token = r.token
   AND d.status = ANY('{{SENDING}}')
 RETURNING d.id::text, d.status
-"""
+"""  # noqa: S608  only constants of this module are put in
 
 REJECT = """
 WITH c AS MATERIALIZED (

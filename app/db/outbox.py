@@ -32,7 +32,7 @@ CROSS JOIN LATERAL (
     WHERE {_DUE} AND channel = c.channel {{days}}
     ORDER BY relay_at LIMIT 1
 ) AS due
-"""
+"""  # noqa: S608  constants only
 PROBE_RECENT = _PROBE.format(days=_RECENT)
 PROBE_ALL = _PROBE.format(days="")
 
@@ -43,7 +43,7 @@ WHERE {_DUE} AND channel = %(channel)s {{days}}
 ORDER BY relay_at
 LIMIT %(limit)s
 FOR UPDATE SKIP LOCKED
-"""
+"""  # noqa: S608  constants only
 CLAIM_RECENT = _CLAIM.format(days=_RECENT)
 CLAIM_ALL = _CLAIM.format(days="")
 

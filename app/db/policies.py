@@ -20,7 +20,7 @@ CATEGORIES_LIMIT = 500
 _TENANT = "time_zone, locale, quiet_start, quiet_end, channels, quiet, updated_at"
 _CATEGORY = "name, is_mandatory, channels, quiet, updated_at"
 
-FIND_TENANT = f"SELECT {_TENANT} FROM tenant_policy WHERE tenant_id = %(tenant_id)s"
+FIND_TENANT = f"SELECT {_TENANT} FROM tenant_policy WHERE tenant_id = %(tenant_id)s"  # noqa: S608
 
 SET_TENANT = f"""
 INSERT INTO tenant_policy (tenant_id, time_zone, locale, quiet_start, quiet_end, channels, quiet)
@@ -30,18 +30,18 @@ ON CONFLICT (tenant_id) DO UPDATE
 SET time_zone = EXCLUDED.time_zone, locale = EXCLUDED.locale, quiet_start = EXCLUDED.quiet_start,
     quiet_end = EXCLUDED.quiet_end, channels = EXCLUDED.channels, quiet = EXCLUDED.quiet, updated_at = now()
 RETURNING {_TENANT}
-"""
+"""  # noqa: S608  put together of constants
 
 FIND_CATEGORY = f"""
 SELECT {_CATEGORY} FROM category_policy WHERE tenant_id = %(tenant_id)s AND name = %(name)s
-"""
+"""  # noqa: S608  put together of constants
 
 PAGE_CATEGORIES = f"""
 SELECT {_CATEGORY} FROM category_policy
 WHERE tenant_id = %(tenant_id)s AND name > %(after)s
 ORDER BY name
 LIMIT %(limit)s
-"""
+"""  # noqa: S608  put together of constants
 
 # Two that declare at the same time may pass the limit by one: it is there to bound memory, not to be exact.
 SET_CATEGORY = f"""
@@ -51,7 +51,7 @@ WHERE (SELECT count(*) FROM category_policy WHERE tenant_id = %(tenant_id)s AND 
 ON CONFLICT (tenant_id, name) DO UPDATE
 SET is_mandatory = EXCLUDED.is_mandatory, channels = EXCLUDED.channels, quiet = EXCLUDED.quiet, updated_at = now()
 RETURNING {_CATEGORY}
-"""
+"""  # noqa: S608  put together of constants
 
 DELETE_CATEGORY = "DELETE FROM category_policy WHERE tenant_id = %(tenant_id)s AND name = %(name)s RETURNING name"
 

@@ -76,7 +76,7 @@ SET status = CASE WHEN {_RESEND} THEN 'PENDING' ELSE 'FAILED' END,
     updated_at = now()
 WHERE d.id = ANY(%(ids)s::uuid[]) AND d.status = 'UNKNOWN' AND d.next_attempt_at < now()
 RETURNING d.id::text, d.status
-"""
+"""  # noqa: S608  only constants of this module are put in
 
 PAST_DEADLINE = """
 SELECT d.id::text FROM delivery d

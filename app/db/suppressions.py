@@ -27,12 +27,12 @@ ORDER BY g.tenant_id, g.channel, g.address_index
 ON CONFLICT (tenant_id, channel, address_index) DO UPDATE
 SET reason = EXCLUDED.reason, source = EXCLUDED.source, note = EXCLUDED.note
 WHERE {_WEIGHT.format("EXCLUDED.reason")} > {_WEIGHT.format("s.reason")}
-"""
+"""  # noqa: S608  put together of constants
 
 FIND = f"""
 SELECT {_SHOWN} FROM suppression
 WHERE tenant_id = %(tenant_id)s AND channel = %(channel)s AND address_index = %(index)s
-"""
+"""  # noqa: S608  put together of constants
 
 PAGE = f"""
 SELECT {_SHOWN} FROM suppression
@@ -41,7 +41,7 @@ WHERE tenant_id = %(tenant_id)s AND (%(before)s::uuid IS NULL OR id < %(before)s
   AND (%(index)s::bytea IS NULL OR address_index = %(index)s)
 ORDER BY id DESC
 LIMIT %(limit)s
-"""
+"""  # noqa: S608  put together of constants
 
 DELETE = "DELETE FROM suppression WHERE tenant_id = %(tenant_id)s AND id = %(id)s::uuid RETURNING channel"
 

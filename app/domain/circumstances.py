@@ -37,7 +37,7 @@ class Circumstances:
         return zone_or(names())
 
 
-def tenant_from(
+def tenant_from(  # noqa: PLR0917  the columns of a row
     time_zone: str | None,
     locale: str | None,
     start: time | None,

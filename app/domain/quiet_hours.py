@@ -58,11 +58,11 @@ DEFAULT_WINDOW = Window(time(22), time(8))
 
 
 def release_at(due_at: datetime, window: Window, where: ZoneInfo) -> datetime | None:
-    """Return when something due at the aware `due_at` may go: None for at once.
+    """Return when something due at the aware `due_at` may go, None for at once.
 
     It is the first instant from then on at which clocks show a time outside the window. So an end that the clocks
-    skip is the first instant after the gap, of an end that they show twice it is the first that is still ahead, and
-    clocks that are set back to before the window end it.
+    skip is the first instant after the gap, of an end that they show twice it is the first still ahead, and clocks
+    that are set back to before the window end it.
     """
     at = due_at
     for _ in range(_DAYS_LIMIT):
@@ -74,7 +74,7 @@ def release_at(due_at: datetime, window: Window, where: ZoneInfo) -> datetime | 
 
 
 def quiet_within(at: datetime, seconds: float, window: Window, where: ZoneInfo) -> float | None:
-    """Return in how many of the next `seconds` after `at`, which is not quiet, quiet hours begin; None: in none.
+    """Return in how many of the next `seconds` after the loud instant `at` quiet hours begin; None: in none.
 
     For spans of minutes: a window that begins and ends within the span may be passed over.
     """

@@ -17,7 +17,9 @@ __all__ = ["ConsumerBrokenError", "Message", "Rebalance", "TopicConsumer"]
 
 _log = get_logger(__name__)
 
-_TOPIC_IS_MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
+_TOPIC_IS_MISSING = frozenset(
+    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}  # noqa: SLF001  librdkafka's own codes
+)
 
 
 class ConsumerBrokenError(Exception):

@@ -27,8 +27,8 @@ ABOUT_THE_RECORD = frozenset(
         KafkaError.INVALID_MSG_SIZE,
         KafkaError.INVALID_RECORD,
         KafkaError.INVALID_TIMESTAMP,
-        KafkaError._BAD_MSG,
-        KafkaError._INVALID_ARG,
+        KafkaError._BAD_MSG,  # noqa: SLF001  librdkafka's own codes carry an underscore
+        KafkaError._INVALID_ARG,  # noqa: SLF001
     }
 )
 

@@ -15,7 +15,7 @@ def observe_many(histogram: Histogram, values: Sequence[float]) -> None:
     """Observe `values` on a histogram that has its labels."""
     if not values:
         return
-    bounds = histogram._upper_bounds
-    histogram._sum.inc(sum(values))
+    bounds = histogram._upper_bounds  # noqa: SLF001
+    histogram._sum.inc(sum(values))  # noqa: SLF001
     for index, count in Counter([bisect_left(bounds, value) for value in values]).items():
-        histogram._buckets[index].inc(count)
+        histogram._buckets[index].inc(count)  # noqa: SLF001

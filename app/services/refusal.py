@@ -16,7 +16,7 @@ class Problem:
     message: str
 
 
-class Refused(Exception):
+class Refused(Exception):  # noqa: N818  a refusal is an answer, not a fault of ours
     """The request cannot be done as it stands. `code` is stable and begins with DOMAIN_."""
 
     def __init__(self, code: str, message: str, problems: Sequence[Problem] = ()) -> None:
@@ -34,7 +34,7 @@ class Forbidden(Refused):
     """It is not for this caller to do. `code` begins with AUTH_."""
 
 
-class Unauthenticated(Exception):
+class Unauthenticated(Exception):  # noqa: N818  an answer too
     """Who calls is not proven. `code` begins with AUTH_."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -43,7 +43,7 @@ class Unauthenticated(Exception):
         self.message = message
 
 
-class Unavailable(Exception):
+class Unavailable(Exception):  # noqa: N818  an answer too
     """Something else is needed that does not answer now. `code` begins with INFRA_."""
 
     def __init__(self, code: str, message: str, retry_after_seconds: int) -> None:

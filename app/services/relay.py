@@ -13,7 +13,7 @@ from threading import Lock
 from time import monotonic
 
 from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.exc import DBAPIError, TimeoutError
+from sqlalchemy.exc import DBAPIError, TimeoutError  # noqa: A004  a full pool
 
 from app.db import outbox
 from app.domain.kinds import Channel, Priority

@@ -155,7 +155,7 @@ class Dispatcher:
 async def _has_turn(lane: Lane) -> bool:
     """Wait for a start's turn; False when this worker ends meanwhile, and then no call has begun."""
     try:
-        while (wait := lane.pacer.hold_seconds(monotonic())) > 0:
+        while (wait := lane.pacer.hold_seconds(monotonic())) > 0:  # noqa: ASYNC110  the turn comes with the clock
             await asyncio.sleep(wait)
     except asyncio.CancelledError:
         return False

@@ -196,7 +196,7 @@ class Lane:
             except RenderError as error:
                 failures.append((row.id, row.attempts, error.code, error.detail))
             except UnknownKeyError as error:
-                log.error("encryption_key_missing", delivery_id=row.id, error=str(error))
+                log.error("encryption_key_missing", delivery_id=row.id, error=str(error))  # noqa: TRY400
                 locked.append((row.id, row.attempts))
             except Exception as error:
                 log.exception("render_failed", delivery_id=row.id)
