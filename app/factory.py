@@ -15,6 +15,7 @@ from app.api import (
     categories,
     docs,
     errors,
+    explain,
     health,
     notifications,
     openapi,
@@ -43,6 +44,7 @@ def create_app(settings: Settings | None = None, services: wiring.ApiServices | 
     openapi.describe(api)
     api.register_blueprint(notifications.blueprint)
     api.register_blueprint(api_keys.blueprint)
+    api.register_blueprint(explain.blueprint)
     api.register_blueprint(categories.blueprint)
     api.register_blueprint(preferences.blueprint)
     api.register_blueprint(suppressions.blueprint)

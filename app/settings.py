@@ -277,6 +277,19 @@ class Settings(BaseSettings):
             return 0
         return own[channel] or self.provider_rate_per_second
 
+    def provider_name(self, channel: Channel) -> str:
+        """Return the name of the channel's provider, for who does not load its adapter."""
+        urls = {
+            Channel.EMAIL: self.email_provider_url,
+            Channel.SMS: self.sms_provider_url,
+            Channel.PUSH: self.push_provider_url,
+        }
+        if channel is Channel.IN_APP:
+            return "in-app"
+        if urls[channel].startswith("null:"):
+            return f"null-{channel.lower()}"
+        return "smtp" if channel is Channel.EMAIL else f"http-{channel.lower()}"
+
     def policy(self, channel: Channel, priority: Priority) -> Policy:
         """Return what happens to an UNKNOWN delivery of this channel and priority when its window is over."""
         chosen = parse_policies(self.unknown_policy)

@@ -23,10 +23,12 @@ from app.db import api_keys, probe
 from app.db.requests import RequestPool
 from app.db.session import make_engine
 from app.domain.encryption_keys import parse_key, parse_keys
+from app.domain.kinds import Channel
 from app.sealing import Vault
 from app.services.accept.accept import Accept
 from app.services.cancel import Cancel
 from app.services.cursors import Cursors
+from app.services.explain import Explain
 from app.services.health import HealthChecks, Part, reach
 from app.services.issuer_keys import IssuerKeys
 from app.services.last_use import LastUses
@@ -71,6 +73,7 @@ class ApiServices:
     read: ReadNotification
     cancel: Cancel
     health: HealthChecks
+    explain: Explain
     policies: ManagePolicies
     preferences: Preferences
     suppressions: Suppressions
@@ -98,20 +101,22 @@ def api_services(settings: Settings) -> ApiServices:
     )
     # The watch comes after the server's own time-out, which leaves the connection usable.
     pool = RequestPool(engine, overdue_seconds=settings.api_statement_timeout_seconds + 2.0)
+    accept = Accept(
+        pool,
+        vault(settings),
+        nudge(settings).nudge,
+        attempts_allowed=settings.retry_attempts,
+        schedule_max_days=settings.schedule_max_days,
+        spread_seconds=settings.quiet_hours_spread_seconds,
+    )
     return ApiServices(
         sign_in=_sign_in(settings, pool),
         keys=ManageKeys(pool, cursors(settings)),
-        accept=Accept(
-            pool,
-            vault(settings),
-            nudge(settings).nudge,
-            attempts_allowed=settings.retry_attempts,
-            schedule_max_days=settings.schedule_max_days,
-            spread_seconds=settings.quiet_hours_spread_seconds,
-        ),
+        accept=accept,
         read=ReadNotification(pool, vault(settings), settings),
         cancel=Cancel(pool),
         health=health_checks(settings),
+        explain=Explain(accept, {channel: settings.provider_name(channel) for channel in Channel}),
         policies=ManagePolicies(pool, cursors(settings)),
         preferences=Preferences(pool),
         suppressions=Suppressions(pool, vault(settings), cursors(settings)),

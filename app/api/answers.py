@@ -45,6 +45,24 @@ class ScheduledLocal(BaseModel):
     time_zone: str
 
 
+class ExplainedChannel(DecisionView):
+    """What would become of one channel, or one device. `will_expire`: held until after its deadline."""
+
+    provider: str | None
+    at: datetime | None
+    will_expire: bool
+
+
+class Explained(BaseModel):
+    """What would become of a notification."""
+
+    status: Literal["ACCEPTED", "SUPPRESSED"]
+    scheduled_at: datetime | None
+    scheduled_local: ScheduledLocal | None
+    expires_at: datetime | None
+    channels: list[ExplainedChannel]
+
+
 class NotificationAccepted(BaseModel):
     """The answer to an accepted notification; a repeated request gets the same one."""
 

@@ -37,6 +37,7 @@ _MODELS: tuple[type[BaseModel], ...] = (
     answers.NotificationAccepted,
     answers.NotificationView,
     answers.CancelView,
+    answers.Explained,
     answers.HealthAnswer,
     answers.ErrorAnswer,
     *preference_schemas.REQUESTS,

@@ -50,6 +50,7 @@ _NUMBER_LIMIT = 2.0**63
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:[Zz]|[+-]\d\d:\d\d)")
 
+_YEARS = range(1970, 9999)
 _WALL_TIME = r"^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?$"
 
 _EXAMPLE: JsonDict = {
@@ -107,7 +108,10 @@ class LocalTimeRequest(_Strict):
         if self.time_zone is not None:
             check_zone("scheduled_local.time_zone", self.time_zone)
         with suppress(ValueError):
-            return LocalTime(datetime.fromisoformat(self.at), self.time_zone)
+            at = datetime.fromisoformat(self.at)
+            # Near the ends of the calendar a zone's offset leads out of it.
+            if at.year in _YEARS:
+                return LocalTime(at, self.time_zone)
         raise _misfit([Problem("scheduled_local.at", "must be a time such as 2026-03-29T02:30:00")])
 
 

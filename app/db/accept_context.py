@@ -38,7 +38,8 @@ _TENANT = "t.time_zone, t.locale, t.quiet_start, t.quiet_end, t.channels, t.quie
 # The LIMIT keeps each look-up one of the whole key: as a plain join, statistics of a young table make it a scan
 # of all that the tenant suppresses.
 _ON_THE_LIST = """JOIN LATERAL (SELECT FROM suppression s WHERE s.tenant_id = given.tenant_id
-                           AND s.channel = w.channel AND s.address_index = w.address_index LIMIT 1) AS hit ON true"""
+                           AND s.channel = w.channel AND s.address_index = w.address_index
+                           LIMIT 1) AS hit ON true"""
 _HITS = f"""(SELECT array_agg(w.channel)
         FROM unnest(%(hit_channels)s::text[], %(hit_indexes)s::bytea[]) AS w (channel, address_index)
         {_ON_THE_LIST})"""  # noqa: S608  constants
