@@ -38,11 +38,24 @@ _BUTTON = """<p>You will get no more e-mails of the kind &ldquo;{category}&rdquo
 <button type="submit">Unsubscribe</button></form>"""
 _DONE = "<p>You will get no more e-mails of the kind &ldquo;{category}&rdquo;. You can close this page.</p>"
 
+_TOKEN = {
+    "in": "path",
+    "name": "token",
+    "required": True,
+    "schema": {"type": "string", "pattern": "^[A-Za-z0-9_-]+$"},
+}
+_GET = operation(
+    "Show the unsubscribe page",
+    {HTTPStatus.OK: ("A page with a button; nothing is changed.", None)},
+    errors=(HTTPStatus.NOT_FOUND,),
+)
+_GET["parameters"] = [_TOKEN]
 _POST = operation(
     "Unsubscribe with one click",
     {HTTPStatus.OK: ("A page that says that it is done.", None)},
     errors=(HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE),
 )
+_POST["parameters"] = [_TOKEN]
 _POST["requestBody"] = {
     "required": True,
     "content": {
@@ -58,16 +71,7 @@ _POST["requestBody"] = {
 }
 
 
-@route(
-    blueprint,
-    "GET",
-    "/unsubscribe/<token>",
-    operation(
-        "Show the unsubscribe page",
-        {HTTPStatus.OK: ("A page with a button; nothing is changed.", None)},
-        errors=(HTTPStatus.NOT_FOUND,),
-    ),
-)
+@route(blueprint, "GET", "/unsubscribe/<token>", _GET)
 @public
 def show_unsubscribe(token: str) -> Response:
     """What is behind a `?` is passed over: mail programs add to links."""

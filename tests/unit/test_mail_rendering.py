@@ -50,7 +50,7 @@ def test_the_unsubscribe_pair_is_written_and_read_back(length):
 @pytest.mark.parametrize(
     "url",
     [
-        "https://a.example/x\r\nBcc: b@example.com",
+        ["https://a.de/x\r\nBcc: b@a.de", "https://a.de/> <x", "javascript:x", "", "https://a.de/é"],
         "https://a.example/> <x",
         "javascript:x",
         "",
