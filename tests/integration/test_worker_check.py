@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from app.db.deliveries import LOAD
+from app.db.withhold import hold, withhold
 from app.domain.ids import day_floor
 from app.domain.kinds import Channel, Priority
 from app.sealing import context
@@ -116,6 +117,22 @@ def test_a_muted_device_gets_nothing(run_worker, engine):
     rows.change(engine, ids, device_id=str(device))
     assert sent(run_worker, engine, ids, channel=Channel.PUSH).calls == []
     assert_called_off(engine, ids[0], "device_muted")
+
+
+@pytest.mark.parametrize("moved_on", [{"attempts": 1}, {"status": "SENDING"}, {"status": "SENT"}])
+def test_a_row_that_moved_on_is_neither_held_nor_called_off(engine, moved_on):
+    """What another worker did meanwhile stands. Fails when status or attempts are not compared."""
+    (id_,) = rows.add(engine)
+    more: dict[str, dict[str, Any]] = {
+        "SENDING": {"lease_token": 1, "lease_until": "sql:now() + interval '1 min'"},
+        "SENT": {"sent_at": "sql:now()"},
+    }
+    rows.change(engine, [id_], **moved_on, **more.get(moved_on.get("status", ""), {}))
+    before = rows.row(engine, id_)
+    with engine.begin() as connection:
+        assert hold(connection, [(id_, 0, 60.0)]) == 0
+        assert withhold(connection, [(id_, 0, "preference_off")]) == 0
+    assert rows.row(engine, id_) == before
 
 
 def test_mandatory_messages_go_whatever_was_chosen(run_worker, engine):

@@ -49,16 +49,10 @@ def test_the_unsubscribe_pair_is_written_and_read_back(length):
 
 @pytest.mark.parametrize(
     "url",
-    [
-        ["https://a.de/x\r\nBcc: b@a.de", "https://a.de/> <x", "javascript:x", "", "https://a.de/é"],
-        "https://a.example/> <x",
-        "javascript:x",
-        "",
-        "https://a.example/é",
-    ],
+    ["https://a.de/x\r\nBcc: b@a.de", "https://a.de/> <x", "javascript:x", "", "https://a.de/é"],
 )
 def test_what_is_no_link_adds_no_header(url):
-    """The link is made by the service; whatever else came here could add headers. Fails when it is not looked at."""
+    """The link is made by the service; anything else could add headers. Fails when it is not looked at."""
     assert set(read(render(message(unsubscribe_url=url), SENDER).content).keys()) == HEADERS
 
 
