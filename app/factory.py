@@ -17,6 +17,7 @@ from app.api import (
     errors,
     explain,
     health,
+    inbox_tickets,
     notifications,
     openapi,
     preferences,
@@ -49,6 +50,7 @@ def create_app(settings: Settings | None = None, services: wiring.ApiServices | 
     api.register_blueprint(preferences.blueprint)
     api.register_blueprint(suppressions.blueprint)
     api.register_blueprint(unsubscribe.blueprint)
+    api.register_blueprint(inbox_tickets.blueprint)
     api.register_blueprint(health.blueprint)
     app.register_blueprint(docs.blueprint)
     app.extensions[docs.DOCUMENT] = api.spec.to_dict()

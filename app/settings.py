@@ -136,6 +136,18 @@ class Settings(BaseSettings):
     breaker_open_seconds: Positive = 30.0
     breaker_open_cap_seconds: Positive = 300.0
 
+    # Streams
+    stream_host: str = "127.0.0.1"
+    stream_port: int = 8010
+    stream_limit: Count = 5000
+    stream_user_limit: Count = 10
+    stream_buffer: Count = 100
+    stream_heartbeat_seconds: Positive = 15.0
+    stream_check_seconds: Annotated[float, Field(gt=0, le=60)] = 30.0
+    stream_lifetime_seconds: Positive = 3600.0
+    stream_stalled_seconds: Positive = 60.0
+    stream_allowed_origins: str = ""
+
     # Upkeep
     retention_days: Count = 90
     partitions_ahead_days: Count = 7

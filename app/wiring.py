@@ -1,8 +1,8 @@
 """The composition root: settings in, built use cases out. Nothing else constructs engines, producers or services.
 
 It has a room for each kind of process: this one for what all share and for the API, `wiring_pipeline` for relay,
-bridge and upkeep, `wiring_worker` for the delivery worker, `wiring_operators` for commands. So a process loads
-what it uses: the API neither a Kafka client nor Celery nor an adapter.
+bridge and upkeep, `wiring_worker` for the delivery worker, `wiring_streams` for live inboxes, `wiring_operators`
+for commands. So a process loads what it uses: the API neither a Kafka client nor Celery nor an adapter.
 
 Everything is built on first use and once per process id, so that importing costs nothing and a forked child never
 shares a socket or a library thread with its parent.
@@ -38,6 +38,7 @@ from app.services.policies import ManagePolicies
 from app.services.preferences import Preferences
 from app.services.reading import ReadNotification
 from app.services.sign_in import SignIn
+from app.services.stream_tickets import StreamTickets
 from app.services.suppressions import Suppressions
 from app.services.unsubscribe import Unsubscribe, UnsubscribeLinks
 from app.services.verify_key import VerifyKey
@@ -68,6 +69,7 @@ class ApiServices:
     """What a request can ask for."""
 
     sign_in: SignIn
+    tickets: StreamTickets
     keys: ManageKeys
     accept: Accept
     read: ReadNotification
@@ -110,7 +112,8 @@ def api_services(settings: Settings) -> ApiServices:
         spread_seconds=settings.quiet_hours_spread_seconds,
     )
     return ApiServices(
-        sign_in=_sign_in(settings, pool),
+        sign_in=sign_in(settings, pool, verify_key(settings, pool)),
+        tickets=stream_tickets(settings),
         keys=ManageKeys(pool, cursors(settings)),
         accept=accept,
         read=ReadNotification(pool, vault(settings), settings),
@@ -124,14 +127,20 @@ def api_services(settings: Settings) -> ApiServices:
     )
 
 
-def _sign_in(settings: Settings, pool: RequestPool) -> SignIn:
+def verify_key(settings: Settings, pool: RequestPool) -> VerifyKey:
+    """Return what proves API keys."""
+    return VerifyKey(pool, trusted_seconds=settings.api_key_trusted_seconds)
+
+
+def sign_in(settings: Settings, pool: RequestPool, keys: VerifyKey) -> SignIn:
+    """Return what proves callers, by token or by API key."""
     uses = LastUses(
         lambda ages: pool.once(lambda cursor: api_keys.touch(cursor, ages)),
         interval_seconds=settings.api_key_last_use_seconds,
     )
     return SignIn(
         VerifyToken(settings, None if settings.signs_tokens else _issuer_keys(settings).find),
-        VerifyKey(pool, trusted_seconds=settings.api_key_trusted_seconds),
+        keys,
         uses.note,
     )
 
@@ -159,6 +168,11 @@ def unsubscribe_links(settings: Settings) -> UnsubscribeLinks:
 def cursors(settings: Settings) -> Cursors:
     """Return what makes the cursors of lists; every process makes and reads the same ones."""
     return Cursors(settings.jwt_secret.get_secret_value())
+
+
+def stream_tickets(settings: Settings) -> StreamTickets:
+    """Return what makes and reads the tickets of streams; every process makes and reads the same ones."""
+    return StreamTickets(settings.jwt_secret.get_secret_value())
 
 
 @once_per_process

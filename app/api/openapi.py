@@ -11,6 +11,7 @@ from pydantic.json_schema import models_json_schema
 
 from app.api import answers, preference_schemas
 from app.api.schemas import ApiKeyRequest, ApiKeyRotation, NotificationRequest
+from app.api.ticket_schemas import StreamTicket, StreamTicketRequest
 
 View = TypeVar("View", bound=Callable[..., Any])
 
@@ -32,6 +33,8 @@ _MODELS: tuple[type[BaseModel], ...] = (
     NotificationRequest,
     ApiKeyRequest,
     ApiKeyRotation,
+    StreamTicketRequest,
+    StreamTicket,
     answers.ApiKeyIssued,
     answers.ApiKeyList,
     answers.NotificationAccepted,

@@ -20,6 +20,7 @@ from app.cli import (
     send,
     stack,
     status,
+    stream,
     token,
     up,
     version,
@@ -41,6 +42,7 @@ app.command("migrate")(migrate.migrate)
 app.command("topics")(bridge.topics)
 app.command("api")(api.api)
 app.command("bridge")(bridge.bridge)
+app.command("stream")(stream.stream)
 app.command("token")(token.token)
 app.add_typer(key.app, name="key")
 app.command("send")(send.send)
