@@ -66,8 +66,7 @@ def test_every_zone_keeps_its_quiet_hours_on_the_days_its_clocks_change(part):
     """All zones, all changes of four years, and windows that end in the gap, in the overlap and at midnight.
 
     Nothing is released inside quiet hours or before it was due, nothing is lost, and nothing overtakes. Fails when
-    the end of a window is taken with fold=1, as the wall time in the old offset, or without a look at what is
-    ahead.
+    only the first of two ends is looked for, and when clocks that are set back to before the window do not end it.
     """
     checked = 0
     for name in ZONES[part::4]:
