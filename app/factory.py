@@ -13,6 +13,7 @@ from app import wiring
 from app.api import (
     api_keys,
     categories,
+    devices,
     docs,
     errors,
     explain,
@@ -23,6 +24,7 @@ from app.api import (
     preferences,
     suppressions,
     unsubscribe,
+    users,
 )
 from app.api.context import EXTENSION
 from app.observability import metrics
@@ -36,6 +38,7 @@ def create_app(settings: Settings | None = None, services: wiring.ApiServices | 
     configure(settings, process="api")
     app = Flask("app", static_folder=None)
     app.config.update(openapi.options(), MAX_CONTENT_LENGTH=settings.api_max_body_bytes + 1)
+    app.config[users.BULK_LIMIT_BYTES] = settings.api_bulk_max_body_bytes
     app.url_map.strict_slashes = True
     app.url_map.redirect_defaults = False
     app.url_map.merge_slashes = False
@@ -51,6 +54,8 @@ def create_app(settings: Settings | None = None, services: wiring.ApiServices | 
     api.register_blueprint(suppressions.blueprint)
     api.register_blueprint(unsubscribe.blueprint)
     api.register_blueprint(inbox_tickets.blueprint)
+    api.register_blueprint(users.blueprint)
+    api.register_blueprint(devices.blueprint)
     api.register_blueprint(health.blueprint)
     app.register_blueprint(docs.blueprint)
     app.extensions[docs.DOCUMENT] = api.spec.to_dict()

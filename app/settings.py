@@ -62,6 +62,7 @@ class Settings(BaseSettings):
     api_statement_timeout_seconds: Positive = 5.0
     api_pool_timeout_seconds: Positive = 1.0
     api_max_body_bytes: Count = 262_144
+    api_bulk_max_body_bytes: Count = 4_194_304
     jwt_secret: SecretStr = SecretStr(DEVELOPMENT_SECRET)
     jwt_algorithm: Literal["HS256", "RS256", "ES256"] = "HS256"
     jwt_jwks_url: str = ""
@@ -75,6 +76,7 @@ class Settings(BaseSettings):
     api_key_trusted_seconds: Positive = 5.0
     api_key_last_use_seconds: Positive = 60.0
     schedule_max_days: Count = 60
+    devices_per_user: Count = 20
 
     # What is personal, at rest
     encryption_keys: SecretStr = SecretStr(f"1:{DEVELOPMENT_ENCRYPTION_KEY}")
@@ -154,6 +156,7 @@ class Settings(BaseSettings):
     idempotency_retention_days: Count = 7
     partitions_interval_seconds: Positive = 600.0
     prune_interval_seconds: Positive = 60.0
+    erasure_interval_seconds: Positive = 2.0
 
     # Operators
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"

@@ -28,11 +28,14 @@ from app.sealing import Vault
 from app.services.accept.accept import Accept
 from app.services.cancel import Cancel
 from app.services.cursors import Cursors
+from app.services.erase import RequestErasure
 from app.services.explain import Explain
 from app.services.health import HealthChecks, Part, reach
 from app.services.issuer_keys import IssuerKeys
 from app.services.last_use import LastUses
+from app.services.manage_devices import ManageDevices
 from app.services.manage_keys import ManageKeys
+from app.services.manage_users import ManageUsers
 from app.services.nudge import Nudge
 from app.services.policies import ManagePolicies
 from app.services.preferences import Preferences
@@ -74,6 +77,9 @@ class ApiServices:
     accept: Accept
     read: ReadNotification
     cancel: Cancel
+    users: ManageUsers
+    devices: ManageDevices
+    erasures: RequestErasure
     health: HealthChecks
     explain: Explain
     policies: ManagePolicies
@@ -118,6 +124,9 @@ def api_services(settings: Settings) -> ApiServices:
         accept=accept,
         read=ReadNotification(pool, vault(settings), settings),
         cancel=Cancel(pool),
+        users=ManageUsers(pool, vault(settings), cursors(settings)),
+        devices=ManageDevices(pool, vault(settings), settings.devices_per_user),
+        erasures=RequestErasure(pool),
         health=health_checks(settings),
         explain=Explain(accept, {channel: settings.provider_name(channel) for channel in Channel}),
         policies=ManagePolicies(pool, cursors(settings)),

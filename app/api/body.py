@@ -111,7 +111,7 @@ def no_query(allowed: Collection[str] = ()) -> None:
 def page_query(others: Collection[str] = ()) -> tuple[int, str | None]:
     """Return how many entries of a list are asked for, 1 to 100, and the cursor to go on from; raise ApiError.
 
-    `others` are what else the list takes.
+    `others` are arguments that the route reads itself.
     """
     no_query({"limit", "cursor", *others})
     text = request.args.get("limit", str(_PAGE))

@@ -9,7 +9,7 @@ from flask_smorest import Api, Blueprint
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from app.api import answers, preference_schemas
+from app.api import answers, preference_schemas, user_schemas
 from app.api.schemas import ApiKeyRequest, ApiKeyRotation, NotificationRequest
 from app.api.ticket_schemas import StreamTicket, StreamTicketRequest
 
@@ -42,6 +42,17 @@ _MODELS: tuple[type[BaseModel], ...] = (
     answers.CancelView,
     answers.Explained,
     answers.HealthAnswer,
+    user_schemas.UserFields,
+    user_schemas.UserView,
+    user_schemas.UserList,
+    user_schemas.UserRow,
+    user_schemas.UsersBulk,
+    user_schemas.BulkAnswer,
+    user_schemas.ErasureView,
+    user_schemas.DeviceRequest,
+    user_schemas.DeviceChange,
+    user_schemas.DeviceView,
+    user_schemas.DeviceList,
     answers.ErrorAnswer,
     *preference_schemas.REQUESTS,
     *preference_schemas.ANSWERS,

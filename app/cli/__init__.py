@@ -17,12 +17,14 @@ from app.cli import (
     ledger,
     migrate,
     replay,
+    reseal,
     send,
     stack,
     status,
     stream,
     token,
     up,
+    users,
     version,
     watch,
 )
@@ -51,6 +53,8 @@ app.command("watch")(watch.watch)
 app.command("ledger")(ledger.ledger)
 app.add_typer(dlq.app, name="dlq")
 app.command("replay")(replay.replay)
+app.command("reseal")(reseal.reseal)
+app.add_typer(users.app, name="users")
 app.command("doctor")(doctor.doctor)
 app.command("version")(version.version)
 

@@ -13,6 +13,8 @@ ALL_SCOPES = (
     "notifications:write",
     "receipts:write",
     "keys:manage",
+    "users:read",
+    "users:write",
     "preferences:read",
     "preferences:write",
     "suppressions:read",

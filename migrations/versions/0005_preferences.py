@@ -7,7 +7,7 @@ to the users: a person may choose before, or without ever, being one of the tena
 from alembic import op
 
 revision = "0005"
-down_revision = "0003"
+down_revision = "0004"
 
 _TABLES = """
 CREATE TABLE tenant_policy (
