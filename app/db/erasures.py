@@ -89,7 +89,8 @@ SELECT (SELECT count(*) FROM cancelled),
 ERASE = """
 WITH said AS (
     UPDATE notification n
-    SET sealed = NULL, metadata = '{}', decision = '{}', scheduled_local = NULL, supersede_key = NULL, locale = NULL,
+    SET sealed = NULL, metadata = '{}', decision = '{}', scheduled_local = NULL, supersede_key = NULL,
+        locale = NULL,
         user_id = CASE WHEN n.id = ANY(%(busy)s::uuid[]) THEN n.user_id ELSE %(pseudonym)s END
     WHERE n.id = ANY(%(ids)s::uuid[]) AND n.id BETWEEN %(low)s::uuid AND %(high)s::uuid
     RETURNING n.id
