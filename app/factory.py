@@ -14,14 +14,19 @@ from app.api import (
     api_keys,
     audit,
     bounds,
+    categories,
     devices,
     docs,
     errors,
+    explain,
     health,
     inbox_tickets,
     limits,
     notifications,
     openapi,
+    preferences,
+    suppressions,
+    unsubscribe,
     users,
 )
 from app.api.context import EXTENSION
@@ -47,6 +52,11 @@ def create_app(settings: Settings | None = None, services: wiring.ApiServices | 
     api.register_blueprint(notifications.blueprint)
     api.register_blueprint(api_keys.blueprint)
     api.register_blueprint(audit.blueprint)
+    api.register_blueprint(explain.blueprint)
+    api.register_blueprint(categories.blueprint)
+    api.register_blueprint(preferences.blueprint)
+    api.register_blueprint(suppressions.blueprint)
+    api.register_blueprint(unsubscribe.blueprint)
     api.register_blueprint(inbox_tickets.blueprint)
     api.register_blueprint(users.blueprint)
     api.register_blueprint(devices.blueprint)

@@ -94,6 +94,12 @@ class Settings(BaseSettings):
     encryption_keys: SecretStr = SecretStr(f"1:{DEVELOPMENT_ENCRYPTION_KEY}")
     blind_index_key: SecretStr = SecretStr(DEVELOPMENT_ENCRYPTION_KEY)
 
+    # Preferences
+    public_url: str = ""
+    unsubscribe_secrets: SecretStr = SecretStr("")
+    quiet_hours_spread_seconds: Annotated[float, Field(ge=0, le=3600)] = 600.0
+    policy_trusted_seconds: Positive = 3.0
+
     # Relay
     relay_tick_seconds: Positive = 0.2
     relay_batch: Count = 2000
@@ -240,6 +246,13 @@ class Settings(BaseSettings):
                     )
         return self
 
+    @field_validator("public_url")
+    @classmethod
+    def _is_an_address(cls, value: str) -> str:
+        if value and not _is_safe_url(value):
+            raise ValueError("PUBLIC_URL must be https://, or http:// on this machine: links of mails go there")
+        return value
+
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
         if self.rate_wait_seconds >= self.rescue_hold_seconds:
@@ -257,6 +270,21 @@ class Settings(BaseSettings):
     def signs_tokens(self) -> bool:
         """Whether tokens are signed with our own secret, and not by an issuer."""
         return self.jwt_algorithm == "HS256"
+
+    @property
+    def link_base_url(self) -> str:
+        """Where links in mails lead; empty in production until PUBLIC_URL says."""
+        if self.public_url or self.environment == "production":
+            return self.public_url
+        return f"http://{self.api_host}:{self.api_port}"
+
+    @property
+    def link_secrets(self) -> tuple[str, ...]:
+        """What unsubscribe links are made of: the first makes them, all read them."""
+        own = tuple(
+            filter(None, (each.strip() for each in self.unsubscribe_secrets.get_secret_value().split(",")))
+        )
+        return own or (self.jwt_secret.get_secret_value(),)
 
     @property
     def celery_broker_url(self) -> str:
@@ -289,6 +317,19 @@ class Settings(BaseSettings):
         if channel is Channel.IN_APP:
             return 0
         return own[channel] or self.provider_rate_per_second
+
+    def provider_name(self, channel: Channel) -> str:
+        """Return the name of the channel's provider, for who does not load its adapter."""
+        urls = {
+            Channel.EMAIL: self.email_provider_url,
+            Channel.SMS: self.sms_provider_url,
+            Channel.PUSH: self.push_provider_url,
+        }
+        if channel is Channel.IN_APP:
+            return "in-app"
+        if urls[channel].startswith("null:"):
+            return f"null-{channel.lower()}"
+        return "smtp" if channel is Channel.EMAIL else f"http-{channel.lower()}"
 
     def policy(self, channel: Channel, priority: Priority) -> Policy:
         """Return what happens to an UNKNOWN delivery of this channel and priority when its window is over."""

@@ -23,6 +23,7 @@ from app.db import api_keys, audit, probe
 from app.db.requests import RequestPool
 from app.db.session import make_engine
 from app.domain.encryption_keys import parse_key, parse_keys
+from app.domain.kinds import Channel
 from app.domain.request_kinds import RequestKind
 from app.limits.circuit import Circuit
 from app.limits.requests import RequestWindows
@@ -33,6 +34,7 @@ from app.services.cancel import Cancel
 from app.services.client_address import ClientAddress, parse_networks
 from app.services.cursors import Cursors
 from app.services.erase import RequestErasure
+from app.services.explain import Explain
 from app.services.health import HealthChecks, Part, reach
 from app.services.issuer_keys import IssuerKeys
 from app.services.last_use import LastUses
@@ -41,10 +43,14 @@ from app.services.manage_devices import ManageDevices
 from app.services.manage_keys import ManageKeys
 from app.services.manage_users import ManageUsers
 from app.services.nudge import Nudge
+from app.services.policies import ManagePolicies
+from app.services.preferences import Preferences
 from app.services.reading import ReadNotification
 from app.services.sign_in import SignIn
 from app.services.sign_in_failures import SignInFailures
 from app.services.stream_tickets import StreamTickets
+from app.services.suppressions import Suppressions
+from app.services.unsubscribe import Unsubscribe, UnsubscribeLinks
 from app.services.verify_key import VerifyKey
 from app.services.verify_token import VerifyToken
 from app.settings import Settings, parse_limits
@@ -86,6 +92,11 @@ class ApiServices:
     devices: ManageDevices
     erasures: RequestErasure
     health: HealthChecks
+    explain: Explain
+    policies: ManagePolicies
+    preferences: Preferences
+    suppressions: Suppressions
+    unsubscribe: Unsubscribe
 
 
 @once_per_process
@@ -109,6 +120,14 @@ def api_services(settings: Settings) -> ApiServices:
     )
     # The watch comes after the server's own time-out, which leaves the connection usable.
     pool = RequestPool(engine, overdue_seconds=settings.api_statement_timeout_seconds + 2.0)
+    accept = Accept(
+        pool,
+        vault(settings),
+        nudge(settings).nudge,
+        attempts_allowed=settings.retry_attempts,
+        schedule_max_days=settings.schedule_max_days,
+        spread_seconds=settings.quiet_hours_spread_seconds,
+    )
     return ApiServices(
         sign_in=sign_in(settings, pool, verify_key(settings, pool)),
         tickets=stream_tickets(settings),
@@ -119,19 +138,18 @@ def api_services(settings: Settings) -> ApiServices:
         limits=_limits(settings),
         audit=ReadAudit(pool, cursors(settings)),
         keys=ManageKeys(pool, cursors(settings)),
-        accept=Accept(
-            pool,
-            vault(settings),
-            nudge(settings).nudge,
-            attempts_allowed=settings.retry_attempts,
-            schedule_max_days=settings.schedule_max_days,
-        ),
+        accept=accept,
         read=ReadNotification(pool, vault(settings), settings),
         cancel=Cancel(pool),
         users=ManageUsers(pool, vault(settings), cursors(settings)),
         devices=ManageDevices(pool, vault(settings), settings.devices_per_user),
         erasures=RequestErasure(pool),
         health=health_checks(settings),
+        explain=Explain(accept, {channel: settings.provider_name(channel) for channel in Channel}),
+        policies=ManagePolicies(pool, cursors(settings)),
+        preferences=Preferences(pool),
+        suppressions=Suppressions(pool, vault(settings), cursors(settings)),
+        unsubscribe=Unsubscribe(pool, unsubscribe_links(settings)),
     )
 
 
@@ -188,6 +206,12 @@ def _issuer_keys(settings: Settings) -> IssuerKeys:
         # Half of the threads stay free for callers whose keys are known while an issuer hangs.
         waiting_limit=max(settings.api_threads // 2, 1),
     )
+
+
+@once_per_process
+def unsubscribe_links(settings: Settings) -> UnsubscribeLinks:
+    """Return what makes and reads unsubscribe links: the worker makes them, the API reads them."""
+    return UnsubscribeLinks(settings.link_base_url, settings.link_secrets)
 
 
 def cursors(settings: Settings) -> Cursors:

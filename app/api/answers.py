@@ -24,6 +24,46 @@ class Suppressed(BaseModel):
     reason: str
 
 
+class DecisionView(BaseModel):
+    """What was decided about one channel, or one device, when the notification was accepted.
+
+    `rule` is what decided it. `until` and `time_zone` are there when it is held, `reason` when it is suppressed.
+    """
+
+    channel: ChannelName
+    verdict: Literal["send", "hold", "suppress"]
+    rule: str
+    reason: str | None = None
+    until: datetime | None = None
+    time_zone: str | None = None
+    device_id: str | None = None
+
+
+class ScheduledLocal(BaseModel):
+    """A time by the clocks on the wall, and the zone that was meant, or that was found to be the user's."""
+
+    at: str
+    time_zone: str
+
+
+class ExplainedChannel(DecisionView):
+    """What would become of one channel, or one device. `will_expire`: held until after its deadline."""
+
+    provider: str | None
+    at: datetime | None
+    will_expire: bool
+
+
+class Explained(BaseModel):
+    """What would become of a notification."""
+
+    status: Literal["ACCEPTED", "SUPPRESSED"]
+    scheduled_at: datetime | None
+    scheduled_local: ScheduledLocal | None
+    expires_at: datetime | None
+    channels: list[ExplainedChannel]
+
+
 class NotificationAccepted(BaseModel):
     """The answer to an accepted notification; a repeated request gets the same one."""
 
@@ -84,6 +124,8 @@ class NotificationView(BaseModel):
     scheduled_at: datetime | None
     expires_at: datetime | None
     suppressed: list[Suppressed]
+    decision: list[DecisionView]
+    scheduled_local: ScheduledLocal | None
     deliveries: list[DeliveryView]
 
 

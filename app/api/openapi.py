@@ -9,7 +9,7 @@ from flask_smorest import Api, Blueprint
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from app.api import answers, user_schemas
+from app.api import answers, preference_schemas, user_schemas
 from app.api.schemas import ApiKeyRequest, ApiKeyRotation, NotificationRequest
 from app.api.ticket_schemas import StreamTicket, StreamTicketRequest
 
@@ -42,6 +42,7 @@ _MODELS: tuple[type[BaseModel], ...] = (
     answers.NotificationAccepted,
     answers.NotificationView,
     answers.CancelView,
+    answers.Explained,
     answers.HealthAnswer,
     user_schemas.UserFields,
     user_schemas.UserView,
@@ -55,6 +56,8 @@ _MODELS: tuple[type[BaseModel], ...] = (
     user_schemas.DeviceView,
     user_schemas.DeviceList,
     answers.ErrorAnswer,
+    *preference_schemas.REQUESTS,
+    *preference_schemas.ANSWERS,
 )
 _PROOFS = {
     "token": {
@@ -80,6 +83,22 @@ class Query:
     name: str
     description: str
     schema: dict[str, Any]
+
+
+USUAL_ERRORS = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.SERVICE_UNAVAILABLE)
+"""Of every route that asks who calls."""
+BODY_ERRORS = (
+    HTTPStatus.BAD_REQUEST,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+)
+"""Of every route that takes JSON."""
+PAGE_QUERY = (
+    Query("limit", "Entries on a page, 20 unless asked.", {"type": "integer", "minimum": 1, "maximum": 100}),
+    Query("cursor", "`next_cursor` of the page before.", {"type": "string"}),
+)
+"""Of every list."""
 
 
 def options() -> dict[str, Any]:

@@ -30,9 +30,10 @@ from pydantic_core import PydanticCustomError
 
 from app.api.errors import ApiError
 from app.domain.kinds import Channel, Priority
-from app.services.accept.submission import Submission
+from app.services.accept.submission import LocalTime, Submission
 from app.services.manage_keys import LIFETIME_LIMIT_SECONDS, OVERLAP_LIMIT_SECONDS, OVERLAP_SECONDS
 from app.services.refusal import Problem, Refused
+from app.services.zone_names import check_zone
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -48,6 +49,9 @@ _METADATA_KEYS = 50
 _NUMBER_LIMIT = 2.0**63
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:[Zz]|[+-]\d\d:\d\d)")
+
+_YEARS = range(1970, 9999)
+_WALL_TIME = r"^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?$"
 
 _EXAMPLE: JsonDict = {
     "example": {
@@ -88,6 +92,29 @@ class Recipients(_Strict):
     PUSH: Annotated[str, Field(max_length=4096)] | None = None
 
 
+class LocalTimeRequest(_Strict):
+    """A time by the clocks on the wall. One that they skip is the instant after, of one shown twice the first.
+
+    Without a zone it is the user's, or else the tenant's.
+    """
+
+    at: Annotated[str, Field(max_length=32, pattern=_WALL_TIME, description="Without an offset.")]
+    time_zone: Annotated[str, Field(max_length=64, description="An IANA name, such as Europe/Berlin.")] | None = (
+        None
+    )
+
+    def local(self) -> LocalTime:
+        """Return what the use case takes; raise Refused for an unknown zone, ApiError for a time that is none."""
+        if self.time_zone is not None:
+            check_zone("scheduled_local.time_zone", self.time_zone)
+        with suppress(ValueError):
+            at = datetime.fromisoformat(self.at)
+            # Near the ends of the calendar a zone's offset leads out of it.
+            if at.year in _YEARS:
+                return LocalTime(at, self.time_zone)
+        raise _misfit([Problem("scheduled_local.at", "must be a time such as 2026-03-29T02:30:00")])
+
+
 class NotificationRequest(_Strict):
     """A notification to be accepted: to one user, over one or more channels."""
 
@@ -110,6 +137,7 @@ class NotificationRequest(_Strict):
         ]
         | None
     ) = None
+    scheduled_local: LocalTimeRequest | None = None
     expires_in: (
         Annotated[
             int,
@@ -167,6 +195,8 @@ class NotificationRequest(_Strict):
     def _has_one_source(self) -> Self:
         if (self.template is None) == (self.content is None):
             raise PydanticCustomError("source", "needs either template or content")
+        if self.scheduled_at is not None and self.scheduled_local is not None:
+            raise PydanticCustomError("schedule", "takes either scheduled_at or scheduled_local")
         return self
 
     def submission(self) -> Submission:
@@ -193,6 +223,7 @@ class NotificationRequest(_Strict):
             payload=self.payload or {},
             scheduled_at=None if self.scheduled_at is None else _instant("scheduled_at", self.scheduled_at),
             expires_in=self.expires_in,
+            scheduled_local=None if self.scheduled_local is None else self.scheduled_local.local(),
         )
 
 

@@ -36,10 +36,15 @@ LOAD = """
 SELECT d.id::text, d.attempts, d.attempts_allowed, d.priority, d.channel, d.tenant_id, d.user_id,
        extract(epoch FROM d.next_attempt_at - now())::float8, n.id::text, n.sealed,
        CASE WHEN n.metadata <> '{}' THEN n.metadata::text END, d.device_id::text,
-       CASE d.channel WHEN 'EMAIL' THEN u.email WHEN 'SMS' THEN u.phone WHEN 'PUSH' THEN v.token END
+       CASE d.channel WHEN 'EMAIL' THEN u.email WHEN 'SMS' THEN u.phone WHEN 'PUSH' THEN v.token END,
+       n.category, extract(epoch FROM now())::float8, u.status, u.time_zone, v.time_zone, v.is_muted,
+       p.choices, p.quiet_hours,
+       CASE WHEN d.channel <> 'IN_APP' THEN
+            (SELECT true FROM suppression s WHERE s.tenant_id = d.tenant_id AND s.channel = d.channel LIMIT 1) END
 FROM delivery d
 JOIN notification n ON n.id = d.notification_id AND n.id >= %(low)s::uuid AND n.id < %(high)s::uuid
-LEFT JOIN app_user u ON u.tenant_id = d.tenant_id AND u.id = d.user_id AND d.channel IN ('EMAIL', 'SMS')
+LEFT JOIN app_user u ON u.tenant_id = d.tenant_id AND u.id = d.user_id
+LEFT JOIN preference_set p ON p.tenant_id = d.tenant_id AND p.user_id = d.user_id
 LEFT JOIN device v ON v.tenant_id = d.tenant_id AND v.user_id = d.user_id AND v.id = d.device_id
 WHERE d.id = ANY(%(ids)s::uuid[]) AND d.status IN ('PENDING', 'QUEUED')
   AND (d.expires_at IS NULL OR d.expires_at > now())
@@ -189,7 +194,8 @@ class Loaded(NamedTuple):
     """What the worker needs to know of a delivery that may still be sent.
 
     `sealed` is what the notification says, None once that was erased; `address` the user's own, sealed too.
-    `due_in` is in seconds, negative once it is due; `metadata` is JSON text.
+    `due_in` is in seconds, negative once it is due; `metadata` is JSON text. `now` is the database's clock, in
+    seconds since the epoch. `has_suppressions` says whether the tenant suppresses any address of the channel.
     """
 
     id: str
@@ -205,6 +211,15 @@ class Loaded(NamedTuple):
     metadata: str | None
     device_id: str | None
     address: memoryview | None
+    category: str = ""
+    now: float = 0.0
+    user_status: str | None = None
+    user_zone: str | None = None
+    device_zone: str | None = None
+    device_is_muted: bool | None = None
+    choices: dict[str, dict[str, bool]] | None = None
+    quiet_hours: dict[str, Any] | None = None
+    has_suppressions: bool | None = None
 
 
 @dataclass(slots=True)

@@ -39,16 +39,18 @@ WITH given AS (
     RETURNING answer
 ), stored AS (
     INSERT INTO notification (id, tenant_id, user_id, category, priority, sealed, metadata, suppressed,
-                              delivery_count, scheduled_at, expires_at, created_at)
+                              decision, scheduled_local, delivery_count, scheduled_at, expires_at, created_at)
     SELECT id, tenant_id, user_id, %(category)s, priority, %(sealed)s, %(metadata)s::jsonb, %(suppressed)s::jsonb,
-           %(delivery_count)s, scheduled_at, expires_at, created_at
+           %(decision)s::jsonb, %(scheduled_local)s::jsonb, %(delivery_count)s, scheduled_at, expires_at,
+           created_at
     FROM given, claimed
 ), made AS (
     INSERT INTO delivery (id, notification_id, tenant_id, user_id, channel, device_id, priority, status,
-                          attempts_allowed, next_attempt_at, relay_at, delivered_at, expires_at, created_at)
+                          attempts_allowed, next_attempt_at, relay_at, error_code, delivered_at, expires_at,
+                          created_at)
     SELECT d.id, g.id, g.tenant_id, g.user_id, d.channel, d.device_id, g.priority,
            CASE WHEN d.channel = 'IN_APP' AND due.at <= now() THEN 'DELIVERED' ELSE 'PENDING' END,
-           %(attempts_allowed)s, due.at, due.at,
+           %(attempts_allowed)s, due.at, due.at, CASE WHEN d.held_until > g.due_at THEN 'quiet_hours' END,
            CASE WHEN d.channel = 'IN_APP' AND due.at <= now() THEN now() END, g.expires_at, g.created_at
     FROM given g, claimed,
          unnest(%(delivery_ids)s::uuid[], %(channels)s::text[], %(device_ids)s::uuid[],
@@ -71,20 +73,22 @@ WITH given AS MATERIALIZED (
            greatest(g.scheduled_at, now()) + make_interval(secs => g.expires_in) AS expires_at
     FROM json_to_recordset(%(rows)s::json) AS g (
         id uuid, user_id text, category text, priority smallint, sealed bytea, metadata jsonb, suppressed jsonb,
-        scheduled_at timestamptz, expires_in double precision, delivery_ids uuid[], channels text[],
-        device_ids uuid[], held_until timestamptz[])
+        decision jsonb, scheduled_local jsonb, scheduled_at timestamptz, expires_in double precision,
+        delivery_ids uuid[], channels text[], device_ids uuid[], held_until timestamptz[])
 ), stored AS (
     INSERT INTO notification (id, tenant_id, user_id, category, priority, sealed, metadata, suppressed,
-                              delivery_count, scheduled_at, expires_at, created_at)
+                              decision, scheduled_local, delivery_count, scheduled_at, expires_at, created_at)
     SELECT id, %(tenant_id)s, user_id, category, priority, sealed, coalesce(metadata, '{}'),
-           coalesce(suppressed, '[]'), cardinality(channels), scheduled_at, expires_at, created_at
+           coalesce(suppressed, '[]'), coalesce(decision, '[]'), scheduled_local, cardinality(channels),
+           scheduled_at, expires_at, created_at
     FROM given
 ), made AS (
     INSERT INTO delivery (id, notification_id, tenant_id, user_id, channel, device_id, priority, status,
-                          attempts_allowed, next_attempt_at, relay_at, delivered_at, expires_at, created_at)
+                          attempts_allowed, next_attempt_at, relay_at, error_code, delivered_at, expires_at,
+                          created_at)
     SELECT d.id, g.id, %(tenant_id)s, g.user_id, d.channel, d.device_id, g.priority,
            CASE WHEN d.channel = 'IN_APP' AND due.at <= now() THEN 'DELIVERED' ELSE 'PENDING' END,
-           %(attempts_allowed)s, due.at, due.at,
+           %(attempts_allowed)s, due.at, due.at, CASE WHEN d.held_until > g.due_at THEN 'quiet_hours' END,
            CASE WHEN d.channel = 'IN_APP' AND due.at <= now() THEN now() END, g.expires_at, g.created_at
     FROM given g,
          unnest(g.delivery_ids, g.channels, g.device_ids, g.held_until) AS d (id, channel, device_id, held_until),
@@ -94,8 +98,8 @@ SELECT DISTINCT priority FROM given WHERE due_at <= now() AND cardinality(channe
 """
 
 READ = """
-SELECT n.id::text, n.user_id, n.category, n.priority, n.sealed, n.metadata, n.suppressed,
-       n.scheduled_at, n.expires_at, n.created_at,
+SELECT n.id::text, n.user_id, n.category, n.priority, n.sealed, n.metadata, n.suppressed, n.decision,
+       n.scheduled_local,       n.scheduled_at, n.expires_at, n.created_at,
        (SELECT coalesce(json_agg(d ORDER BY d.id), '[]') FROM (
             SELECT id, channel, device_id, status, attempts, next_attempt_at, provider, provider_message_id,
                    error_code, last_error, uncertain, cancel_requested_at, sent_at, delivered_at, expires_at

@@ -37,11 +37,13 @@ class SealedColumn:
 
 _USER = (("tenant_id", "text"), ("id", "text"))
 _DEVICE = (("tenant_id", "text"), ("user_id", "text"), ("id", "uuid"))
+_ENTRY = (("tenant_id", "text"), ("id", "uuid"))
 
 SEALED_COLUMNS = (
     SealedColumn("app_user", "email", "email", _USER, ("tenant_id", "id")),
     SealedColumn("app_user", "phone", "phone", _USER, ("tenant_id", "id")),
     SealedColumn("device", "token", "device", _DEVICE, ("tenant_id", "id")),
+    SealedColumn("suppression", "address", "suppression", _ENTRY, ("tenant_id", "channel", "id")),
     SealedColumn("notification", "sealed", "notification", (("id", "uuid"),), ("tenant_id", "id"), is_daily=True),
 )
 """A new column of sealed values gets its line here."""

@@ -117,6 +117,8 @@ def _notification(row: dict[str, Any], said: dict[str, Any], priority: Priority)
         "scheduled_at": instant(row["scheduled_at"]) if row["scheduled_at"] else None,
         "expires_at": instant(row["expires_at"]) if row["expires_at"] else None,
         "suppressed": row["suppressed"],
+        "decision": row["decision"] or [],
+        "scheduled_local": row["scheduled_local"],
     }
 
 

@@ -15,6 +15,10 @@ ALL_SCOPES = (
     "keys:manage",
     "users:read",
     "users:write",
+    "preferences:read",
+    "preferences:write",
+    "suppressions:read",
+    "suppressions:write",
     "recipients:read",
     "audit:read",
 )

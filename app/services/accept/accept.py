@@ -8,17 +8,21 @@ transaction that stores, so of two requests that both read "not used" one stores
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from app.db import accept_context, notifications
+from app.db.accept_context import Asked, Known
 from app.db.requests import Cursor, RequestPool
 from app.domain.kinds import Channel, Priority
+from app.domain.zones import instant
 from app.observability import metrics
 from app.sealing import Vault
-from app.services.accept.plan import plan
+from app.services.accept.plan import Plan, explicit, plan
 from app.services.accept.rows import NOISE_BYTES, Rows
 from app.services.accept.submission import Answer, IdempotencyKey, Submission
+from app.services.recipients import INDEX_KINDS
 from app.services.refusal import Problem, Refused
 
 Nudge = Callable[[Priority], None]
@@ -31,10 +35,18 @@ class Accept:
     """The use case. Holds no state between calls."""
 
     def __init__(
-        self, pool: RequestPool, vault: Vault, nudge: Nudge, *, attempts_allowed: int, schedule_max_days: int
+        self,
+        pool: RequestPool,
+        vault: Vault,
+        nudge: Nudge,
+        *,
+        attempts_allowed: int,
+        schedule_max_days: int,
+        spread_seconds: float = 0.0,
     ) -> None:
         self._pool = pool
-        self._rows = Rows(vault, attempts_allowed)
+        self._vault = vault
+        self._rows = Rows(vault, attempts_allowed, spread_seconds)
         self._nudge = nudge
         self._horizon = timedelta(days=schedule_max_days)
 
@@ -44,18 +56,18 @@ class Accept:
         Raises Refused when it cannot be done, or when the key belongs to another request. A connection that was
         lost before the answer is tried again on another: the key makes that safe, even if the first did commit.
         """
-        known = self._pool.run(
-            lambda cursor: accept_context.read(cursor, tenant_id, submission.user_id, key.route, key.key)
-        )
+        asked = self._asked(tenant_id, submission)
+        known = self._pool.run(lambda cursor: accept_context.read(cursor, tenant_id, asked, key.route, key.key))
         if known.kept is not None:
             return _replayed(known.kept, key)
-        self._check(submission)
-        made = plan(submission, known.user)
+        submission, made = self._decide(submission, known)
         row = self._rows.row(tenant_id, submission, made, key)
         stored, kept = self._pool.run(lambda cursor: _store_or_find(cursor, row))
         if stored is not None:
             for each in made.deliveries:
                 metrics.ACCEPTED.labels(each.channel, submission.priority.name).inc()
+            for kept_back in made.suppressed:
+                metrics.SUPPRESSED.labels(kept_back["channel"], kept_back["reason"]).inc()
             if stored.is_due and made.deliveries:
                 self._nudge(submission.priority)
             return Answer(stored.answer, is_replay=False)
@@ -69,12 +81,10 @@ class Accept:
         Raises Refused for the first that cannot be done, and stores none then. Whoever calls this guards against
         a repetition: a batch has one key, not one a notification.
         """
-        users = {submission.user_id for submission in submissions}
-        known = self._pool.run(lambda cursor: accept_context.users(cursor, tenant_id, list(users)))
-        plans = []
-        for submission in submissions:
-            self._check(submission)
-            plans.append(plan(submission, known.get(submission.user_id)))
+        asked = [self._asked(tenant_id, submission) for submission in submissions]
+        known = self._pool.run(lambda cursor: accept_context.read_many(cursor, tenant_id, asked))
+        decided = [self._decide(*pair) for pair in zip(submissions, known, strict=True)]
+        submissions, plans = [pair[0] for pair in decided], [pair[1] for pair in decided]
         # Drawn once for all: a call to the system for each notification would cost more than the rest of its row.
         noise = secrets.token_bytes(NOISE_BYTES * sum(1 + len(made.deliveries) for made in plans))
         identifiers: list[str] = []
@@ -98,6 +108,29 @@ class Accept:
             self._nudge(Priority(number))
         return identifiers
 
+    def explain(self, tenant_id: str, submission: Submission) -> tuple[Submission, Plan]:
+        """Return what would become of a submission, and do nothing. Raises Refused as `one` does."""
+        asked = self._asked(tenant_id, submission)
+        return self._decide(
+            submission, self._pool.run(lambda cursor: accept_context.read(cursor, tenant_id, asked))
+        )
+
+    def _asked(self, tenant_id: str, submission: Submission) -> Asked:
+        indexes = {
+            channel: self._vault.index(tenant_id, INDEX_KINDS[channel], address)
+            for channel, address in explicit(submission).items()
+        }
+        return Asked(submission.user_id, submission.category, indexes)
+
+    def _decide(self, submission: Submission, known: Known) -> tuple[Submission, Plan]:
+        """Return the submission with its time as an instant, and the plan; raise Refused."""
+        if submission.scheduled_local is not None:
+            submission = _with_instant(submission, known)
+        self._check(submission)
+        now = datetime.now(UTC)
+        due_at = now if submission.scheduled_at is None else max(submission.scheduled_at, now)
+        return submission, plan(submission, known.user, known.around, due_at)
+
     def _check(self, submission: Submission) -> None:
         """Raise Refused for what can never be delivered, whoever it is for."""
         if not submission.body.strip():
@@ -116,6 +149,15 @@ class Accept:
                 f"A notification can be scheduled at most {self._horizon.days} days ahead.",
                 [Problem("scheduled_at", f"must be within {self._horizon.days} days")],
             )
+
+
+def _with_instant(submission: Submission, known: Known) -> Submission:
+    """Return the submission with its wall time in a zone and as an instant."""
+    local = submission.scheduled_local
+    assert local is not None
+    zone = known.around.zone(local.time_zone, known.user.time_zone if known.user else None)
+    placed = replace(local, time_zone=zone.key)
+    return replace(submission, scheduled_local=placed, scheduled_at=instant(local.at, zone))
 
 
 def _replayed(kept: notifications.Kept, key: IdempotencyKey) -> Answer:

@@ -15,6 +15,7 @@ import orjson
 from app.domain.ids import mint_text
 from app.domain.instants import instant
 from app.domain.kinds import Channel
+from app.domain.quiet_hours import share, spread_until
 from app.domain.states import DeliveryState
 from app.domain.summary import summarise
 from app.sealing import Vault, context
@@ -26,10 +27,11 @@ NOISE_BYTES = 10
 
 
 class Rows:
-    """Writes plans down. Made once: it knows how to seal, and how many attempts a delivery has."""
+    """Writes plans down. Made once: it knows how to seal, and what holds for every delivery."""
 
-    def __init__(self, vault: Vault, attempts_allowed: int) -> None:
+    def __init__(self, vault: Vault, attempts_allowed: int, spread_seconds: float = 0.0) -> None:
         self._vault = vault
+        self._spread_seconds = spread_seconds
         self.attempts_allowed = attempts_allowed
 
     def row(self, tenant_id: str, submission: Submission, made: Plan, key: IdempotencyKey) -> dict[str, Any]:
@@ -53,6 +55,8 @@ class Rows:
             "sealed": self._sealed(tenant_id, identifier, submission, made),
             "metadata": _object(submission.metadata),
             "suppressed": orjson.dumps(made.suppressed).decode(),
+            "decision": orjson.dumps(made.decision).decode(),
+            "scheduled_local": _local(submission),
             "delivery_count": len(made.deliveries),
             "scheduled_at": submission.scheduled_at,
             "expires_in": submission.expires_in,
@@ -60,7 +64,7 @@ class Rows:
             "delivery_ids": f"{{{','.join(delivery_ids)}}}",
             "channels": f"{{{','.join([each.channel for each in made.deliveries])}}}",
             "device_ids": f"{{{','.join([each.device_id or 'NULL' for each in made.deliveries])}}}",
-            "held_until": f"{{{','.join([_held(each) or 'NULL' for each in made.deliveries])}}}",
+            "held_until": f"{{{','.join([each or 'NULL' for each in self._held(made, delivery_ids)])}}}",
             "attempts_allowed": self.attempts_allowed,
         }
 
@@ -78,17 +82,30 @@ class Rows:
             "sealed": "\\x" + self._sealed(tenant_id, identifier, submission, made).hex(),
             "delivery_ids": delivery_ids,
             "channels": [each.channel for each in made.deliveries],
+            "decision": made.decision,
         }
         if made.suppressed:
             values["suppressed"] = made.suppressed
         if any(each.device_id for each in made.deliveries):
             values["device_ids"] = [each.device_id for each in made.deliveries]
         if any(each.held_until for each in made.deliveries):
-            values["held_until"] = [_held(each) for each in made.deliveries]
+            values["held_until"] = self._held(made, delivery_ids)
+        if submission.scheduled_local is not None:
+            values["scheduled_local"] = submission.scheduled_local.stored()
         for name in ("metadata", "scheduled_at", "expires_in"):
             if (value := getattr(submission, name)) not in (None, {}):
                 values[name] = value
         return identifier, orjson.dumps(values)
+
+    def _held(self, made: Plan, delivery_ids: Sequence[str]) -> list[str | None]:
+        """Return until when each delivery is held: the end of its quiet hours, and its own share of the spread."""
+        held: list[str | None] = []
+        for each, identifier in zip(made.deliveries, delivery_ids, strict=True):
+            until = each.held_until
+            if until is not None and each.quiet is not None:
+                until = spread_until(until, share(identifier) * self._spread_seconds, *each.quiet)
+            held.append(None if until is None else until.isoformat())
+        return held
 
     def _sealed(self, tenant_id: str, identifier: str, submission: Submission, made: Plan) -> bytes:
         said = {
@@ -138,8 +155,9 @@ def _first_state(planned: Planned, *, is_due: bool) -> DeliveryState:
     return DeliveryState.DELIVERED if is_stored else DeliveryState.PENDING
 
 
-def _held(planned: Planned) -> str | None:
-    return None if planned.held_until is None else planned.held_until.isoformat()
+def _local(submission: Submission) -> str | None:
+    local = submission.scheduled_local
+    return None if local is None else orjson.dumps(local.stored()).decode()
 
 
 def _object(value: Mapping[str, Any]) -> str:

@@ -12,6 +12,8 @@ import orjson
 from app.db.deliveries import Loaded
 from app.domain.kinds import Channel
 from app.sealing import SealBrokenError, Vault, context
+from app.services.deliver.policies import PolicyBook
+from app.services.unsubscribe import UnsubscribeLinks
 from providers.base import Message
 
 _ADDRESS_KIND = {Channel.EMAIL: "email", Channel.SMS: "phone"}
@@ -36,8 +38,10 @@ class Renderer(Protocol):
 class Render:
     """The renderer of the service."""
 
-    def __init__(self, vault: Vault) -> None:
+    def __init__(self, vault: Vault, links: UnsubscribeLinks, policies: PolicyBook) -> None:
         self._vault = vault
+        self._links = links
+        self._policies = policies
 
     def __call__(self, row: Loaded) -> Message:
         """Return the message of a row; raise RenderError when it has no recipient or nothing to say."""
@@ -48,13 +52,23 @@ class Render:
         title, body = said.get("title", ""), said.get("body", "")
         if not title.strip() and not body.strip():
             raise RenderError("empty_content", "neither title nor body has any text")
+        link = self._unsubscribe(row)
         if row.metadata is None:
-            return Message(row.id, recipient, title, body)
+            return Message(row.id, recipient, title, body, unsubscribe_url=link)
         pairs = {
             str(key): value if isinstance(value, str) else json.dumps(value)
             for key, value in json.loads(row.metadata).items()
         }
-        return Message(row.id, recipient, title, body, metadata=pairs)
+        return Message(row.id, recipient, title, body, metadata=pairs, unsubscribe_url=link)
+
+    def _unsubscribe(self, row: Loaded) -> str | None:
+        """Return the link of an e-mail that one may do without; a mandatory one has none."""
+        if row.channel != Channel.EMAIL:
+            return None
+        (said,) = self._policies.of([row.tenant_id]).values()
+        if said.category(row.category).is_mandatory:
+            return None
+        return self._links.url(row.tenant_id, row.user_id, row.category)
 
     def _said(self, row: Loaded, sealed: memoryview) -> dict[str, Any]:
         plain = self._open(context("notification", row.tenant_id, row.notification_id), sealed)
