@@ -22,6 +22,7 @@ from redis.retry import Retry
 from app.db import api_keys, probe
 from app.db.requests import RequestPool
 from app.db.session import make_engine
+from app.rendering.library import Library
 from app.services.accept import Accept
 from app.services.cancel import Cancel
 from app.services.cursors import Cursors
@@ -32,6 +33,8 @@ from app.services.manage_keys import ManageKeys
 from app.services.nudge import Nudge
 from app.services.reading import ReadNotification
 from app.services.sign_in import SignIn
+from app.services.templates.manage import ManageTemplates
+from app.services.templates.preview import PreviewTemplate
 from app.services.verify_key import VerifyKey
 from app.services.verify_token import VerifyToken
 from app.settings import Settings
@@ -64,6 +67,8 @@ class ApiServices:
     accept: Accept
     read: ReadNotification
     cancel: Cancel
+    templates: ManageTemplates
+    preview: PreviewTemplate
     health: HealthChecks
 
 
@@ -88,6 +93,7 @@ def api_services(settings: Settings) -> ApiServices:
     )
     # The watch comes after the server's own time-out, which leaves the connection usable.
     pool = RequestPool(engine, overdue_seconds=settings.api_statement_timeout_seconds + 2.0)
+    manage_templates = ManageTemplates(pool, cursors(settings))
     return ApiServices(
         sign_in=_sign_in(settings, pool),
         keys=ManageKeys(pool, cursors(settings)),
@@ -99,6 +105,8 @@ def api_services(settings: Settings) -> ApiServices:
         ),
         read=ReadNotification(pool, settings),
         cancel=Cancel(pool),
+        templates=manage_templates,
+        preview=PreviewTemplate(manage_templates, library(settings)),
         health=health_checks(settings),
     )
 
@@ -127,6 +135,12 @@ def _issuer_keys(settings: Settings) -> IssuerKeys:
         # Half of the threads stay free for callers whose keys are known while an issuer hangs.
         waiting_limit=max(settings.api_threads // 2, 1),
     )
+
+
+@once_per_process
+def library(_settings: Settings) -> Library:
+    """Return the process's memory of template versions and of what was compiled of them."""
+    return Library()
 
 
 def cursors(settings: Settings) -> Cursors:

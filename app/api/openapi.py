@@ -9,7 +9,7 @@ from flask_smorest import Api, Blueprint
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from app.api import answers
+from app.api import answers, template_schemas
 from app.api.schemas import ApiKeyRequest, ApiKeyRotation, NotificationRequest
 
 View = TypeVar("View", bound=Callable[..., Any])
@@ -34,6 +34,14 @@ _MODELS: tuple[type[BaseModel], ...] = (
     ApiKeyRotation,
     answers.ApiKeyIssued,
     answers.ApiKeyList,
+    template_schemas.TemplateRequest,
+    template_schemas.TemplateChoice,
+    template_schemas.PreviewRequest,
+    template_schemas.TemplateView,
+    template_schemas.TemplateList,
+    template_schemas.TemplateVersionView,
+    template_schemas.TemplateVersionList,
+    template_schemas.PreviewView,
     answers.NotificationAccepted,
     answers.NotificationView,
     answers.CancelView,

@@ -63,24 +63,36 @@ _EXAMPLE: JsonDict = {
 }
 
 
-def _one_line(value: str) -> str:
+def one_line_text(value: str) -> str:
+    """Return a visible text of one line; for validators, so it raises what pydantic turns into a 400."""
     if _CONTROL.search(value) or not value.strip():
         raise PydanticCustomError("text", "must be visible text without line breaks or control characters")
     return value
 
 
-class _Strict(BaseModel):
+def bounded_object(value: dict[str, Any]) -> dict[str, Any]:
+    """Return a payload that is neither too large nor too deep; for validators."""
+    if _depth(value) > _OBJECT_DEPTH or len(orjson.dumps(value)) > _OBJECT_LIMIT_BYTES:
+        raise PydanticCustomError(
+            "size", f"must be at most {_OBJECT_LIMIT_BYTES} bytes and {_OBJECT_DEPTH} levels deep"
+        )
+    return value
+
+
+class Strict(BaseModel):
+    """A request's shape: no unknown fields, no types but those named."""
+
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
 
 
-class Content(_Strict):
+class Content(Strict):
     """What is sent when no template is named. Line breaks are allowed in the body only."""
 
     title: Annotated[str, Field(max_length=255, description="Subject of an e-mail, headline of a push.")] = ""
     body: Annotated[str, Field(max_length=10_000)]
 
 
-class Recipients(_Strict):
+class Recipients(Strict):
     """Where to send, per channel. A phone number begins with + and its country code."""
 
     EMAIL: Annotated[str, Field(max_length=320)] | None = None
@@ -88,7 +100,7 @@ class Recipients(_Strict):
     PUSH: Annotated[str, Field(max_length=4096)] | None = None
 
 
-class NotificationRequest(_Strict):
+class NotificationRequest(Strict):
     """A notification to be accepted: to one user, over one or more channels."""
 
     model_config = ConfigDict(json_schema_extra=_EXAMPLE)
@@ -132,7 +144,7 @@ class NotificationRequest(_Strict):
     @field_validator("user_id", "category")
     @classmethod
     def _is_one_line(cls, value: str | int) -> str | int:
-        return _one_line(value) if isinstance(value, str) else value
+        return one_line_text(value) if isinstance(value, str) else value
 
     @field_validator("channels")
     @classmethod
@@ -144,11 +156,7 @@ class NotificationRequest(_Strict):
     @field_validator("payload")
     @classmethod
     def _is_bounded(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        if value and (_depth(value) > _OBJECT_DEPTH or len(orjson.dumps(value)) > _OBJECT_LIMIT_BYTES):
-            raise PydanticCustomError(
-                "size", f"must be at most {_OBJECT_LIMIT_BYTES} bytes and {_OBJECT_DEPTH} levels deep"
-            )
-        return value
+        return bounded_object(value) if value else value
 
     @field_validator("metadata")
     @classmethod
@@ -196,7 +204,7 @@ class NotificationRequest(_Strict):
         )
 
 
-class ApiKeyRequest(_Strict):
+class ApiKeyRequest(Strict):
     """A key for one service, with no more scopes than it needs."""
 
     model_config = ConfigDict(
@@ -217,10 +225,10 @@ class ApiKeyRequest(_Strict):
     @field_validator("name")
     @classmethod
     def _is_readable(cls, value: str) -> str:
-        return _one_line(value)
+        return one_line_text(value)
 
 
-class ApiKeyRotation(_Strict):
+class ApiKeyRotation(Strict):
     """How long the old key goes on beside the new one."""
 
     overlap_seconds: Annotated[int, Field(ge=0, le=OVERLAP_LIMIT_SECONDS)] = OVERLAP_SECONDS
