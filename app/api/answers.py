@@ -50,6 +50,7 @@ class DeliveryView(BaseModel):
 
     id: str
     channel: ChannelName
+    device_id: str | None
     status: str
     attempts: list[AttemptView]
     next_attempt_at: datetime | None
@@ -76,6 +77,9 @@ class NotificationView(BaseModel):
     user_id: str
     category: str
     priority: PriorityName
+    template: str | None
+    template_version: int | None
+    locale: str | None
     content: Content
     recipients: Recipients
     metadata: dict[str, Any]

@@ -30,7 +30,7 @@ from pydantic_core import PydanticCustomError
 
 from app.api.errors import ApiError
 from app.domain.kinds import Channel, Priority
-from app.services.accept import Submission
+from app.services.accept.submission import Submission
 from app.services.manage_keys import LIFETIME_LIMIT_SECONDS, OVERLAP_LIMIT_SECONDS, OVERLAP_SECONDS
 from app.services.refusal import Problem, Refused
 
@@ -45,6 +45,7 @@ _OBJECT_LIMIT_BYTES = 32_768
 _OBJECT_DEPTH = 16
 _METADATA_LIMIT_BYTES = 8_192
 _METADATA_KEYS = 50
+_HTML_LIMIT = 100_000
 _NUMBER_LIMIT = 2.0**63
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:[Zz]|[+-]\d\d:\d\d)")
@@ -86,10 +87,20 @@ class Strict(BaseModel):
 
 
 class Content(Strict):
-    """What is sent when no template is named. Line breaks are allowed in the body only."""
+    """What is sent when no template is named. Line breaks are allowed in the body only.
+
+    HTML is for e-mail. It is cleaned, and where there is no body a plain one is made from it.
+    """
 
     title: Annotated[str, Field(max_length=255, description="Subject of an e-mail, headline of a push.")] = ""
-    body: Annotated[str, Field(max_length=10_000)]
+    body: Annotated[str, Field(max_length=10_000)] = ""
+    html: Annotated[str, Field(min_length=1, max_length=_HTML_LIMIT)] | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.html is None and "body" not in self.model_fields_set:
+            raise PydanticCustomError("missing", "needs a body, or HTML for an e-mail")
+        return self
 
 
 class Recipients(Strict):
@@ -111,6 +122,13 @@ class NotificationRequest(Strict):
     channels: Annotated[list[ChannelName], Field(min_length=1, max_length=_CHANNELS)]
     template: Annotated[str, Field(min_length=1, max_length=128)] | None = None
     payload: Annotated[dict[str, Any], Field(description="Values for the template.")] | None = None
+    locale: (
+        Annotated[
+            str,
+            Field(min_length=2, max_length=35, description="The reader's language; the user's own if absent."),
+        ]
+        | None
+    ) = None
     content: Content | None = None
     recipients: Recipients | None = None
     scheduled_at: (
@@ -175,15 +193,14 @@ class NotificationRequest(Strict):
     def _has_one_source(self) -> Self:
         if (self.template is None) == (self.content is None):
             raise PydanticCustomError("source", "needs either template or content")
+        if self.content is not None and self.content.html is not None and "EMAIL" not in self.channels:
+            raise PydanticCustomError("source", "has HTML, which is for the channel EMAIL")
         return self
 
     def submission(self) -> Submission:
         """Return what the use case takes; raise Refused for what it could never do, ApiError for a broken time."""
-        if self.content is None:
-            raise Refused(
-                "DOMAIN_TEMPLATE_NOT_FOUND", "There is no such template.", [Problem("template", "does not exist")]
-            )
-        if _CONTROL.search(self.content.title):
+        content = self.content or Content(body="")
+        if _CONTROL.search(content.title):
             raise Refused(
                 "DOMAIN_CONTENT_INVALID",
                 "A title is one line.",
@@ -194,8 +211,11 @@ class NotificationRequest(Strict):
             category=self.category,
             priority=Priority[self.priority],
             channels=tuple(Channel(channel) for channel in self.channels),
-            title=self.content.title,
-            body=self.content.body,
+            title=content.title,
+            body=content.body,
+            html=content.html,
+            template=self.template,
+            locale=self.locale,
             recipients=_given(self.recipients),
             metadata=self.metadata or {},
             payload=self.payload or {},

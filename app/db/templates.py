@@ -4,10 +4,12 @@ Every statement may be sent twice with the same values, since a request is repea
 to be dead: what the first sending stored is what the second finds.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+from sqlalchemy.engine import Connection
 
 from app.db.requests import Cursor
 from app.db.tenancy import run_as_tenant
@@ -93,6 +95,11 @@ ARCHIVE = """
 UPDATE template SET archived_at = coalesce(archived_at, now()), updated_at = now()
 WHERE tenant_id = %(tenant_id)s AND name = %(name)s
 RETURNING name
+"""
+
+CURRENT = """
+SELECT name, current_version FROM template
+WHERE tenant_id = %(tenant_id)s AND name = ANY(%(names)s) AND archived_at IS NULL
 """
 
 # For whoever renders: the worker, which is no tenant's, asks for what several of them need in one go.
@@ -198,3 +205,25 @@ def archive(cursor: Cursor, tenant_id: str, name: str) -> bool:
     """Take a template out of use; False when there is none."""
     run_as_tenant(cursor, ARCHIVE, {"tenant_id": tenant_id, "name": name})
     return cursor.fetchone() is not None
+
+
+def current(cursor: Cursor, tenant_id: str, names: Sequence[str]) -> dict[str, int]:
+    """Return the current version of each template of `names` that is in use."""
+    run_as_tenant(cursor, CURRENT, {"tenant_id": tenant_id, "names": list(names)})
+    return dict(cursor.fetchall())
+
+
+def load_for(cursor: Cursor, tenant_id: str, keys: Sequence[tuple[str, str, int]]) -> list[tuple[Any, ...]]:
+    """Return versions of one tenant as (tenant, name, number, default locale, variables, bodies)."""
+    run_as_tenant(cursor, LOAD, _wanted(keys) | {"tenant_id": tenant_id})
+    return cursor.fetchall()
+
+
+def load(connection: Connection, keys: Sequence[tuple[str, str, int]]) -> list[tuple[Any, ...]]:
+    """Return versions of any tenants, for the worker, in the form of `load_for`."""
+    return [tuple(row) for row in connection.exec_driver_sql(LOAD, _wanted(keys))]
+
+
+def _wanted(keys: Sequence[tuple[str, str, int]]) -> dict[str, Any]:
+    tenants, names, numbers = zip(*keys, strict=True)
+    return {"tenants": list(tenants), "names": list(names), "numbers": list(numbers)}

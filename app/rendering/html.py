@@ -47,9 +47,25 @@ _CLEANER = nh3.Cleaner(
     url_relative="deny",
 )
 
-_BLOCKS = frozenset({"p", "div", "table", "tr", "ul", "ol", "dl", "dt", "dd", "blockquote", "pre", "figure",
-                     "header", "footer", "article", "aside", "nav", "center", "h1", "h2", "h3", "h4", "h5", "h6", "li", "hr",
-                     "caption", "figcaption", "hgroup"})  # fmt: skip
+_BLOCKS = frozenset(
+    {"p", "div", "table", "tr", "ul", "ol", "dl", "dt", "dd", "blockquote", "pre", "figure", "header", "footer"}
+    | {
+        "article",
+        "aside",
+        "nav",
+        "center",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "li",
+        "hr",
+        "caption",
+        "figcaption",
+    }
+)
 _APART = frozenset({"p", "blockquote", "table", "ul", "ol", "h1", "h2", "h3", "h4", "h5", "h6", "pre", "figure"})
 _SPACE = re.compile(r"[ \t\r\n\f]+")
 _BLANK_LINES = re.compile(r"\n{3,}")

@@ -82,6 +82,12 @@ def _region(language: str, locale: str | None) -> str:
     return locale if locale and locale.partition("-")[0] == language.partition("-")[0] else language
 
 
+def version_of(row: tuple[Any, ...]) -> Version:
+    """Return a version from its stored form: tenant, name, number, default locale, variables, bodies."""
+    tenant_id, name, number, default_locale, variables, bodies = row
+    return Version(tenant_id, name, number, default_locale, variables_of(variables), bodies)
+
+
 def variables_of(stored: Sequence[Mapping[str, Any]]) -> tuple[Variable, ...]:
     """Return variables from their stored form."""
     return tuple(

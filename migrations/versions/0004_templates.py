@@ -7,7 +7,7 @@ wanted any more is archived. The API's role can add versions and choose among th
 from alembic import op
 
 revision = "0004"
-down_revision = "0002"
+down_revision = "0003"
 
 _TABLES = """
 CREATE TABLE template (

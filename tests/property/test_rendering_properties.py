@@ -17,10 +17,12 @@ from app.rendering.limits import RenderingError
 PIECES = st.lists(
     st.sampled_from(
         ["<p>", "</p>", "<b>", "</b>", "<table>", "<td>", "</table>", "<svg>", "</svg>", "<math>", "<mtext>",
-         "<mglyph>", "<style>", "</style>", "<!--", "-->", "<img src=x onerror=alert(1)>", "<a href='javascript:x'>",
-         "</a>", "<a href='https://x.example'>", "<noscript>", "</noscript>", "<title>", "</title>", "<form>",
-         "</form>", "<template>", "</template>", "&lt;script&gt;", "<script>", "</script>", "<![CDATA[", "]]>", "'",
-         '"', "<p style='color:red;position:fixed'>", "<annotation-xml encoding='text/html'>", "<foreignObject>",
+         "<mglyph>", "<style>", "</style>", "<!--", "-->", "<img src=x onerror=alert(1)>",
+         "<a href='javascript:x'>", "</a>", "<a href='https://x.example'>", "<noscript>", "</noscript>", "<title>",
+         "</title>", "<form>", "</form>", "<template>", "</template>", "&lt;script&gt;", "<script>",
+         "</script>", "<![CDATA[", "]]>", "'",
+         '"', "<p style='color:red;position:fixed'>",
+         "<annotation-xml encoding='text/html'>", "<foreignObject>",
          "<select>", "<textarea>", "</textarea>", "&#x0;", "\0", "x", " ", "<", ">", "&", "=", "é", "\u2028", "😀"]
     )
     | st.text(max_size=8),
@@ -65,7 +67,8 @@ FRAGMENTS = st.lists(
         ["{{ x }}", "{% for i in range(9999) %}", "{% for j in x %}", "{% endfor %}", "{% if x %}", "{% endif %}",
          "{% set x = x ~ x %}", "{% set x = x + x %}", "{% set x = [x, x] %}", "{{ x|join(x) }}", "{{ x * x }}",
          "{% set x = x|replace('a', x) %}", "{{ x.__class__ }}", "{{ x|sort }}", "{{ x == x }}", "{{ x|sum }}",
-         "{% set x = x|sum * 9 %}", "{{ x|length }}", "{{ x[::-1] }}", "{{ x|upper }}", "a" * 50, "\n", "{{ loop }}"]
+         "{% set x = x|sum * 9 %}", "{{ x|length }}", "{{ x[::-1] }}", "{{ x|upper }}", "a" * 50, "\n",
+         "{{ loop }}"]
     ),
     max_size=60,
 ).map("".join)  # fmt: skip

@@ -126,7 +126,8 @@ NESTED = "{% set a = [1] %}{% set b = [1] %}" + "{% set a = [a, a] %}{% set b = 
     [
         "{% for i in range(1000000000) %}x{% endfor %}",
         "{% for i in range(-99999999999999999999999999, 9) %}x{% endfor %}",
-        "{% for i in range(9999) %}{% for j in range(9999) %}{% for k in range(9999) %}{% endfor %}{% endfor %}{% endfor %}",
+        "{% for i in range(9999) %}{% for j in range(9999) %}{% for k in x %}{% endfor %}{% endfor %}{% endfor %}"
+        .replace(" x ", " range(9999) "),
         "{% for i in range(9999) %}{% for j in range(9999) %}x{% endfor %}{% endfor %}",
         "{% for i in range(15000) %}" + "x" * 60_000 + "{% endfor %}",
         "{% for i in range(15000) %}" + "{{ big }}" * 500 + "{% endfor %}",

@@ -14,8 +14,8 @@ from app.db import templates
 from app.db.requests import RequestPool
 from app.db.templates import Held, Listed, TemplateRow, VersionRow
 from app.domain.callers import Caller
+from app.domain.instants import instant
 from app.observability.logging import get_logger
-from app.services.accept import instant
 from app.services.cursors import Cursors
 from app.services.refusal import NotFound
 from app.services.templates.draft import Draft, checked
