@@ -193,13 +193,13 @@ class NotificationRequest(Strict):
     def _has_one_source(self) -> Self:
         if (self.template is None) == (self.content is None):
             raise PydanticCustomError("source", "needs either template or content")
-        if self.content is not None and self.content.html is not None and "EMAIL" not in self.channels:
-            raise PydanticCustomError("source", "has HTML, which is for the channel EMAIL")
         return self
 
     def submission(self) -> Submission:
         """Return what the use case takes; raise Refused for what it could never do, ApiError for a broken time."""
         content = self.content or Content(body="")
+        if content.html is not None and "EMAIL" not in self.channels:
+            raise _misfit([Problem("content.html", "is for the channel EMAIL")])
         if _CONTROL.search(content.title):
             raise Refused(
                 "DOMAIN_CONTENT_INVALID",

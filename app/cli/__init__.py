@@ -20,6 +20,7 @@ from app.cli import (
     send,
     stack,
     status,
+    template,
     token,
     up,
     version,
@@ -43,6 +44,7 @@ app.command("api")(api.api)
 app.command("bridge")(bridge.bridge)
 app.command("token")(token.token)
 app.add_typer(key.app, name="key")
+app.add_typer(template.app, name="template")
 app.command("send")(send.send)
 app.command("status")(status.status)
 app.command("watch")(watch.watch)
