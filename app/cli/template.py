@@ -57,10 +57,10 @@ def preview_template(
     locale: Annotated[str, typer.Option(help="The reader's language, like pt-BR.")] = "",
     zone: Annotated[str, typer.Option(help="The reader's time zone, like Europe/Lisbon.")] = "UTC",
     payload: Annotated[str, typer.Option(metavar="JSON", help="Values for the template.")] = "{}",
+    *,
     api: Api = "",
     token: Token = "",
     data: Data = Path(".arauto"),
-    *,
     as_json: AsJson = False,
 ) -> None:
     """Show what each channel would carry, and exit 1 if there is something to think about; nothing is kept.

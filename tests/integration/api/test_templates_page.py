@@ -56,7 +56,9 @@ def test_the_preview_of_the_page_warns_as_it_says(page: Api) -> None:
 @pytest.mark.parametrize(("name", "source", "text"), FILTERS)
 def test_a_filter_does_what_the_page_shows(name: str, source: str, text: str) -> None:
     """Each example gives the result beside it."""
-    part = {"subject": "s", "html": source} if name in {"e", "escape", "nl2br"} else {"subject": "s", "text": source}
+    part = (
+        {"subject": "s", "html": source} if name in {"e", "escape", "nl2br"} else {"subject": "s", "text": source}
+    )
     assert f"|{name}" in source
     made = Body("EMAIL", part).render({}, "en", known_zone("UTC"))
     assert (made.html or made.body) == text
