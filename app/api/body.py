@@ -108,12 +108,12 @@ def no_query(allowed: Collection[str] = ()) -> None:
         raise _query_error(problems)
 
 
-def page_query(filters: Collection[str] = ()) -> tuple[int, str | None]:
+def page_query(others: Collection[str] = ()) -> tuple[int, str | None]:
     """Return how many entries of a list are asked for, 1 to 100, and the cursor to go on from; raise ApiError.
 
-    `filters` are the other arguments that the list takes.
+    `others` are arguments that the route reads itself.
     """
-    no_query({"limit", "cursor", *filters})
+    no_query({"limit", "cursor", *others})
     text = request.args.get("limit", str(_PAGE))
     if not re.fullmatch(r"[1-9][0-9]{0,2}", text, re.ASCII) or int(text) > _PAGE_LIMIT:
         raise _query_error([Problem("limit", f"must be 1 to {_PAGE_LIMIT}")])

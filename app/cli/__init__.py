@@ -17,12 +17,15 @@ from app.cli import (
     ledger,
     migrate,
     replay,
+    reseal,
     send,
     stack,
     status,
+    stream,
     template,
     token,
     up,
+    users,
     version,
     watch,
 )
@@ -42,6 +45,7 @@ app.command("migrate")(migrate.migrate)
 app.command("topics")(bridge.topics)
 app.command("api")(api.api)
 app.command("bridge")(bridge.bridge)
+app.command("stream")(stream.stream)
 app.command("token")(token.token)
 app.add_typer(key.app, name="key")
 app.add_typer(template.app, name="template")
@@ -51,6 +55,8 @@ app.command("watch")(watch.watch)
 app.command("ledger")(ledger.ledger)
 app.add_typer(dlq.app, name="dlq")
 app.command("replay")(replay.replay)
+app.command("reseal")(reseal.reseal)
+app.add_typer(users.app, name="users")
 app.command("doctor")(doctor.doctor)
 app.command("version")(version.version)
 

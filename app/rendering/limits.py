@@ -1,7 +1,7 @@
 """What one rendering may cost, and the errors of templates.
 
 Python code cannot be interrupted from outside without ending its process, so nothing here waits for a watchdog:
-whatever a template can do is counted before it is done, and every count looks at the clock. docs/adr/0020 has the
+whatever a template can do is counted before it is done, and every count looks at the clock. docs/adr/0022 has the
 measurements.
 """
 

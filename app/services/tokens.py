@@ -13,6 +13,9 @@ ALL_SCOPES = (
     "notifications:write",
     "receipts:write",
     "keys:manage",
+    "users:read",
+    "users:write",
+    "recipients:read",
     "templates:read",
     "templates:write",
 )

@@ -6,8 +6,8 @@ wanted any more is archived. The API's role can add versions and choose among th
 
 from alembic import op
 
-revision = "0004"
-down_revision = "0003"
+revision = "0005"
+down_revision = "0004"
 
 _TABLES = """
 CREATE TABLE template (
