@@ -26,6 +26,7 @@ from app.api import (
     openapi,
     preferences,
     suppressions,
+    templates,
     unsubscribe,
     users,
 )
@@ -60,6 +61,7 @@ def create_app(settings: Settings | None = None, services: wiring.ApiServices | 
     api.register_blueprint(inbox_tickets.blueprint)
     api.register_blueprint(users.blueprint)
     api.register_blueprint(devices.blueprint)
+    api.register_blueprint(templates.blueprint)
     api.register_blueprint(health.blueprint)
     app.register_blueprint(docs.blueprint)
     app.extensions[docs.DOCUMENT] = api.spec.to_dict()

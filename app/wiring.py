@@ -27,6 +27,7 @@ from app.domain.kinds import Channel
 from app.domain.request_kinds import RequestKind
 from app.limits.circuit import Circuit
 from app.limits.requests import RequestWindows
+from app.rendering.library import Library
 from app.sealing import Vault
 from app.services.accept.accept import Accept
 from app.services.audit_log import ReadAudit
@@ -50,6 +51,8 @@ from app.services.sign_in import SignIn
 from app.services.sign_in_failures import SignInFailures
 from app.services.stream_tickets import StreamTickets
 from app.services.suppressions import Suppressions
+from app.services.templates.manage import ManageTemplates
+from app.services.templates.preview import PreviewTemplate
 from app.services.unsubscribe import Unsubscribe, UnsubscribeLinks
 from app.services.verify_key import VerifyKey
 from app.services.verify_token import VerifyToken
@@ -91,6 +94,8 @@ class ApiServices:
     users: ManageUsers
     devices: ManageDevices
     erasures: RequestErasure
+    templates: ManageTemplates
+    preview: PreviewTemplate
     health: HealthChecks
     explain: Explain
     policies: ManagePolicies
@@ -120,10 +125,12 @@ def api_services(settings: Settings) -> ApiServices:
     )
     # The watch comes after the server's own time-out, which leaves the connection usable.
     pool = RequestPool(engine, overdue_seconds=settings.api_statement_timeout_seconds + 2.0)
+    manage_templates = ManageTemplates(pool, cursors(settings))
     accept = Accept(
         pool,
         vault(settings),
         nudge(settings).nudge,
+        library=library(settings),
         attempts_allowed=settings.retry_attempts,
         schedule_max_days=settings.schedule_max_days,
         spread_seconds=settings.quiet_hours_spread_seconds,
@@ -144,6 +151,8 @@ def api_services(settings: Settings) -> ApiServices:
         users=ManageUsers(pool, vault(settings), cursors(settings)),
         devices=ManageDevices(pool, vault(settings), settings.devices_per_user),
         erasures=RequestErasure(pool),
+        templates=manage_templates,
+        preview=PreviewTemplate(manage_templates, library(settings)),
         health=health_checks(settings),
         explain=Explain(accept, {channel: settings.provider_name(channel) for channel in Channel}),
         policies=ManagePolicies(pool, cursors(settings)),
@@ -212,6 +221,12 @@ def _issuer_keys(settings: Settings) -> IssuerKeys:
 def unsubscribe_links(settings: Settings) -> UnsubscribeLinks:
     """Return what makes and reads unsubscribe links: the worker makes them, the API reads them."""
     return UnsubscribeLinks(settings.link_base_url, settings.link_secrets)
+
+
+@once_per_process
+def library(_settings: Settings) -> Library:
+    """Return the process's memory of template versions and of what was compiled of them."""
+    return Library()
 
 
 def cursors(settings: Settings) -> Cursors:

@@ -27,7 +27,7 @@ from app.services.deliver.recorder import Recorder
 from app.services.deliver.render import Render
 from app.services.deliver.worker import DeliveryWorker, WorkerLimits
 from app.settings import Settings
-from app.wiring import once_per_process, unsubscribe_links, vault
+from app.wiring import library, once_per_process, unsubscribe_links, vault
 from providers.base import Provider
 from providers.registry import build
 
@@ -67,7 +67,7 @@ def worker(settings: Settings) -> DeliveryWorker:
         reads=reads,
         writes=writes,
         limits=limits,
-        renderer=Render(vault(settings), unsubscribe_links(settings), policies),
+        renderer=Render(vault(settings), library(settings), unsubscribe_links(settings), policies),
         check=check,
         dead_addresses=dead_addresses,
         countdowns=countdowns,

@@ -118,6 +118,9 @@ class NotificationView(BaseModel):
     user_id: str
     category: str
     priority: PriorityName
+    template: str | None
+    template_version: int | None
+    locale: str | None
     content: Content
     recipients: Recipients
     metadata: dict[str, Any]

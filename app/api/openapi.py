@@ -9,7 +9,7 @@ from flask_smorest import Api, Blueprint
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from app.api import answers, preference_schemas, user_schemas
+from app.api import answers, preference_schemas, template_schemas, user_schemas
 from app.api.schemas import ApiKeyRequest, ApiKeyRotation, NotificationRequest
 from app.api.ticket_schemas import StreamTicket, StreamTicketRequest
 
@@ -39,6 +39,14 @@ _MODELS: tuple[type[BaseModel], ...] = (
     answers.ApiKeyIssued,
     answers.ApiKeyList,
     answers.AuditList,
+    template_schemas.TemplateRequest,
+    template_schemas.TemplateChoice,
+    template_schemas.PreviewRequest,
+    template_schemas.TemplateView,
+    template_schemas.TemplateList,
+    template_schemas.TemplateVersionView,
+    template_schemas.TemplateVersionList,
+    template_schemas.PreviewView,
     answers.NotificationAccepted,
     answers.NotificationView,
     answers.CancelView,

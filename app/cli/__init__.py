@@ -24,6 +24,7 @@ from app.cli import (
     stack,
     status,
     stream,
+    template,
     token,
     up,
     users,
@@ -49,6 +50,7 @@ app.command("bridge")(bridge.bridge)
 app.command("stream")(stream.stream)
 app.command("token")(token.token)
 app.add_typer(key.app, name="key")
+app.add_typer(template.app, name="template")
 app.command("send")(send.send)
 app.command("status")(status.status)
 app.command("watch")(watch.watch)

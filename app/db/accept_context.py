@@ -1,4 +1,4 @@
-"""What an accept reads before it decides: the key's earlier use, the user, and what was said about such messages.
+"""What an accept reads before it decides: the key's earlier use, the user, the template, and what was said.
 
 Addresses stay where they are: a decision needs to know whether there are any and whether they are suppressed, and
 the worker joins them when it sends. So an address that changes meanwhile is used as it is then, and one
@@ -45,11 +45,13 @@ _HITS = f"""(SELECT array_agg(w.channel)
         {_ON_THE_LIST})"""  # noqa: S608  constants
 
 READ = f"""
-SELECT k.fingerprint, k.answer, {_USER},
+SELECT k.fingerprint, k.answer, m.current_version, {_USER},
        p.choices, p.quiet_hours, {_TENANT}, c.is_mandatory, c.channels, c.quiet, {_HITS}
 FROM (SELECT %(tenant_id)s::text AS tenant_id) AS given
 LEFT JOIN idempotency_key k
     ON k.tenant_id = given.tenant_id AND k.route = %(route)s AND k.key = %(key)s
+LEFT JOIN template m
+    ON m.tenant_id = given.tenant_id AND m.name = %(template)s AND m.archived_at IS NULL
 LEFT JOIN app_user u ON u.tenant_id = given.tenant_id AND u.id = %(user_id)s
 LEFT JOIN preference_set p ON p.tenant_id = given.tenant_id AND p.user_id = %(user_id)s
 LEFT JOIN tenant_policy t ON t.tenant_id = given.tenant_id
@@ -79,20 +81,25 @@ LEFT JOIN tenant_policy t ON t.tenant_id = given.tenant_id
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What was found: what the idempotency key stands for already, the user if there is one, and what was said."""
+    """What was found: what the idempotency key stands for already, the user if there is one, and what was said.
+
+    `template_version` is the current version of the template that was named, None when it is not in use.
+    """
 
     kept: Kept | None
     user: KnownUser | None
     around: Circumstances
+    template_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Of one message of many: for whom, in which category, to which explicit recipients."""
+    """Of one message: for whom, in which category, to which explicit recipients, by which template."""
 
     user_id: str
     category: str
     indexes: Indexes
+    template: str | None = None
 
 
 def read(cursor: Cursor, tenant_id: str, asked: Asked, route: str = "", key: str = "") -> Known:
@@ -103,12 +110,13 @@ def read(cursor: Cursor, tenant_id: str, asked: Asked, route: str = "", key: str
         "category": asked.category,
         "route": route,
         "key": key,
+        "template": asked.template,
         "hit_channels": list(asked.indexes),
         "hit_indexes": list(asked.indexes.values()),
     }
     run_as_tenant(cursor, READ, values)
     (row,) = cursor.fetchall()
-    fingerprint, answer, *rest = row
+    fingerprint, answer, version, *rest = row
     user, (choices, wish, *said) = rest[:_USER_COLUMNS], rest[_USER_COLUMNS:]
     around = Circumstances(
         category_from(asked.category, *said[6:9]),
@@ -118,7 +126,7 @@ def read(cursor: Cursor, tenant_id: str, asked: Asked, route: str = "", key: str
         frozenset(said[9] or ()),
     )
     kept = None if fingerprint is None else Kept(bytes(fingerprint), answer)
-    return Known(kept, None if user[0] is None else _user(user), around)
+    return Known(kept, None if user[0] is None else _user(user), around, version)
 
 
 def read_many(cursor: Cursor, tenant_id: str, asked: Sequence[Asked]) -> list[Known]:

@@ -37,6 +37,7 @@ SELECT d.id::text, d.attempts, d.attempts_allowed, d.priority, d.channel, d.tena
        extract(epoch FROM d.next_attempt_at - now())::float8, n.id::text, n.sealed,
        CASE WHEN n.metadata <> '{}' THEN n.metadata::text END, d.device_id::text,
        CASE d.channel WHEN 'EMAIL' THEN u.email WHEN 'SMS' THEN u.phone WHEN 'PUSH' THEN v.token END,
+       n.template, n.template_version, n.locale,
        n.category, extract(epoch FROM now())::float8, u.status, u.time_zone, v.time_zone, v.is_muted,
        p.choices, p.quiet_hours,
        CASE WHEN d.channel <> 'IN_APP' THEN
@@ -194,8 +195,9 @@ class Loaded(NamedTuple):
     """What the worker needs to know of a delivery that may still be sent.
 
     `sealed` is what the notification says, None once that was erased; `address` the user's own, sealed too.
-    `due_in` is in seconds, negative once it is due; `metadata` is JSON text. `now` is the database's clock, in
-    seconds since the epoch. `has_suppressions` says whether the tenant suppresses any address of the channel.
+    `due_in` is in seconds, negative once it is due; `metadata` is JSON text. `template`, its version and the
+    reader's language are None where the content was given. `now` is the database's clock, in seconds since the
+    epoch. `has_suppressions` says whether the tenant suppresses any address of the channel.
     """
 
     id: str
@@ -211,6 +213,9 @@ class Loaded(NamedTuple):
     metadata: str | None
     device_id: str | None
     address: memoryview | None
+    template: str | None = None
+    template_version: int | None = None
+    locale: str | None = None
     category: str = ""
     now: float = 0.0
     user_status: str | None = None

@@ -38,10 +38,12 @@ WITH given AS (
     ON CONFLICT DO NOTHING
     RETURNING answer
 ), stored AS (
-    INSERT INTO notification (id, tenant_id, user_id, category, priority, sealed, metadata, suppressed,
-                              decision, scheduled_local, delivery_count, scheduled_at, expires_at, created_at)
-    SELECT id, tenant_id, user_id, %(category)s, priority, %(sealed)s, %(metadata)s::jsonb, %(suppressed)s::jsonb,
-           %(decision)s::jsonb, %(scheduled_local)s::jsonb, %(delivery_count)s, scheduled_at, expires_at,
+    INSERT INTO notification (id, tenant_id, user_id, category, priority, template, template_version, locale,
+                              sealed, metadata, suppressed, decision, scheduled_local, delivery_count,
+                              scheduled_at, expires_at, created_at)
+    SELECT id, tenant_id, user_id, %(category)s, priority, %(template)s, %(template_version)s, %(locale)s,
+           %(sealed)s, %(metadata)s::jsonb, %(suppressed)s::jsonb, %(decision)s::jsonb,
+           %(scheduled_local)s::jsonb, %(delivery_count)s, scheduled_at, expires_at,
            created_at
     FROM given, claimed
 ), made AS (
@@ -72,15 +74,17 @@ WITH given AS MATERIALIZED (
     SELECT g.*, uuid_extract_timestamp(g.id) AS created_at, greatest(g.scheduled_at, now()) AS due_at,
            greatest(g.scheduled_at, now()) + make_interval(secs => g.expires_in) AS expires_at
     FROM json_to_recordset(%(rows)s::json) AS g (
-        id uuid, user_id text, category text, priority smallint, sealed bytea, metadata jsonb, suppressed jsonb,
-        decision jsonb, scheduled_local jsonb, scheduled_at timestamptz, expires_in double precision,
-        delivery_ids uuid[], channels text[], device_ids uuid[], held_until timestamptz[])
+        id uuid, user_id text, category text, priority smallint, template text, template_version integer,
+        locale text, sealed bytea, metadata jsonb, suppressed jsonb, decision jsonb, scheduled_local jsonb,
+        scheduled_at timestamptz, expires_in double precision, delivery_ids uuid[], channels text[],
+        device_ids uuid[], held_until timestamptz[])
 ), stored AS (
-    INSERT INTO notification (id, tenant_id, user_id, category, priority, sealed, metadata, suppressed,
-                              decision, scheduled_local, delivery_count, scheduled_at, expires_at, created_at)
-    SELECT id, %(tenant_id)s, user_id, category, priority, sealed, coalesce(metadata, '{}'),
-           coalesce(suppressed, '[]'), coalesce(decision, '[]'), scheduled_local, cardinality(channels),
-           scheduled_at, expires_at, created_at
+    INSERT INTO notification (id, tenant_id, user_id, category, priority, template, template_version, locale,
+                              sealed, metadata, suppressed, decision, scheduled_local, delivery_count,
+                              scheduled_at, expires_at, created_at)
+    SELECT id, %(tenant_id)s, user_id, category, priority, template, template_version, locale, sealed,
+           coalesce(metadata, '{}'), coalesce(suppressed, '[]'), coalesce(decision, '[]'), scheduled_local,
+           cardinality(channels), scheduled_at, expires_at, created_at
     FROM given
 ), made AS (
     INSERT INTO delivery (id, notification_id, tenant_id, user_id, channel, device_id, priority, status,
@@ -98,8 +102,8 @@ SELECT DISTINCT priority FROM given WHERE due_at <= now() AND cardinality(channe
 """
 
 READ = """
-SELECT n.id::text, n.user_id, n.category, n.priority, n.sealed, n.metadata, n.suppressed, n.decision,
-       n.scheduled_local,       n.scheduled_at, n.expires_at, n.created_at,
+SELECT n.id::text, n.user_id, n.category, n.priority, n.template, n.template_version, n.locale, n.sealed,
+       n.metadata, n.suppressed, n.decision, n.scheduled_local, n.scheduled_at, n.expires_at, n.created_at,
        (SELECT coalesce(json_agg(d ORDER BY d.id), '[]') FROM (
             SELECT id, channel, device_id, status, attempts, next_attempt_at, provider, provider_message_id,
                    error_code, last_error, uncertain, cancel_requested_at, sent_at, delivered_at, expires_at

@@ -21,6 +21,8 @@ ALL_SCOPES = (
     "suppressions:write",
     "recipients:read",
     "audit:read",
+    "templates:read",
+    "templates:write",
 )
 
 

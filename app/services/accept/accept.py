@@ -12,16 +12,18 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from app.db import accept_context, notifications
+from app.db import accept_context, notifications, templates
 from app.db.accept_context import Asked, Known
 from app.db.requests import Cursor, RequestPool
 from app.domain.kinds import Channel, Priority
 from app.domain.zones import instant
 from app.observability import metrics
+from app.rendering.library import Key, Library, Version, version_of
 from app.sealing import Vault
 from app.services.accept.plan import Plan, explicit, plan
 from app.services.accept.rows import NOISE_BYTES, Rows
 from app.services.accept.submission import Answer, IdempotencyKey, Submission
+from app.services.accept.writing import Writing
 from app.services.recipients import INDEX_KINDS
 from app.services.refusal import Problem, Refused
 
@@ -32,7 +34,7 @@ _TRIES = 3
 
 
 class Accept:
-    """The use case. Holds no state between calls."""
+    """The use case. Holds no state between calls but the versions of templates, which never change."""
 
     def __init__(
         self,
@@ -40,12 +42,15 @@ class Accept:
         vault: Vault,
         nudge: Nudge,
         *,
+        library: Library,
         attempts_allowed: int,
         schedule_max_days: int,
         spread_seconds: float = 0.0,
     ) -> None:
         self._pool = pool
         self._vault = vault
+        self._library = library
+        self._writing = Writing(library)
         self._rows = Rows(vault, attempts_allowed, spread_seconds)
         self._nudge = nudge
         self._horizon = timedelta(days=schedule_max_days)
@@ -60,7 +65,7 @@ class Accept:
         known = self._pool.run(lambda cursor: accept_context.read(cursor, tenant_id, asked, key.route, key.key))
         if known.kept is not None:
             return _replayed(known.kept, key)
-        submission, made = self._decide(submission, known)
+        submission, made = self._decide_one(tenant_id, submission, known)
         row = self._rows.row(tenant_id, submission, made, key)
         stored, kept = self._pool.run(lambda cursor: _store_or_find(cursor, row))
         if stored is not None:
@@ -83,15 +88,19 @@ class Accept:
         """
         asked = [self._asked(tenant_id, submission) for submission in submissions]
         known = self._pool.run(lambda cursor: accept_context.read_many(cursor, tenant_id, asked))
-        decided = [self._decide(*pair) for pair in zip(submissions, known, strict=True)]
-        submissions, plans = [pair[0] for pair in decided], [pair[1] for pair in decided]
+        versions = self._versions(tenant_id, {each.template for each in submissions if each.template is not None})
+        decided = [
+            self._decide(submission, each, versions.get(submission.template or ""), check_all=False)
+            for submission, each in zip(submissions, known, strict=True)
+        ]
+        written, plans = [pair[0] for pair in decided], [pair[1] for pair in decided]
         # Drawn once for all: a call to the system for each notification would cost more than the rest of its row.
         noise = secrets.token_bytes(NOISE_BYTES * sum(1 + len(made.deliveries) for made in plans))
         identifiers: list[str] = []
         texts: list[bytes] = []
         counts: Counter[tuple[Channel, Priority]] = Counter()
         used = 0
-        for submission, made in zip(submissions, plans, strict=True):
+        for submission, made in zip(written, plans, strict=True):
             size = NOISE_BYTES * (1 + len(made.deliveries))
             identifier, row = self._rows.bulk_row(tenant_id, submission, made, noise[used : used + size])
             used += size
@@ -111,38 +120,60 @@ class Accept:
     def explain(self, tenant_id: str, submission: Submission) -> tuple[Submission, Plan]:
         """Return what would become of a submission, and do nothing. Raises Refused as `one` does."""
         asked = self._asked(tenant_id, submission)
-        return self._decide(
-            submission, self._pool.run(lambda cursor: accept_context.read(cursor, tenant_id, asked))
-        )
+        known = self._pool.run(lambda cursor: accept_context.read(cursor, tenant_id, asked))
+        return self._decide_one(tenant_id, submission, known)
 
     def _asked(self, tenant_id: str, submission: Submission) -> Asked:
         indexes = {
             channel: self._vault.index(tenant_id, INDEX_KINDS[channel], address)
             for channel, address in explicit(submission).items()
         }
-        return Asked(submission.user_id, submission.category, indexes)
+        return Asked(submission.user_id, submission.category, indexes, submission.template)
 
-    def _decide(self, submission: Submission, known: Known) -> tuple[Submission, Plan]:
-        """Return the submission with its time as an instant, and the plan; raise Refused."""
+    def _decide_one(self, tenant_id: str, submission: Submission, known: Known) -> tuple[Submission, Plan]:
+        version = None
+        if submission.template is not None:
+            version = self._version(tenant_id, submission.template, known.template_version)
+        return self._decide(submission, known, version, check_all=True)
+
+    def _decide(
+        self, submission: Submission, known: Known, version: Version | None, *, check_all: bool
+    ) -> tuple[Submission, Plan]:
+        """Return the submission with its time as an instant and what it says, and the plan; raise Refused."""
         if submission.scheduled_local is not None:
             submission = _with_instant(submission, known)
         self._check(submission)
+        if submission.template is None:
+            submission = self._writing.inline(submission)
+        else:
+            submission = self._writing.templated(submission, version, known.user, check_all=check_all)
         now = datetime.now(UTC)
         due_at = now if submission.scheduled_at is None else max(submission.scheduled_at, now)
         return submission, plan(submission, known.user, known.around, due_at)
 
+    def _version(self, tenant_id: str, name: str, number: int | None) -> Version | None:
+        if number is None:
+            return None
+        key = (tenant_id, name, number)
+        return self._library.find(key) or self._load(tenant_id, [key]).get(name)
+
+    def _versions(self, tenant_id: str, names: set[str]) -> dict[str, Version]:
+        """Return the current versions of templates by name: one look-up for all, one for what is not at hand."""
+        if not names:
+            return {}
+        numbers = self._pool.run(lambda cursor: templates.current(cursor, tenant_id, sorted(names)))
+        keys = [(tenant_id, name, number) for name, number in numbers.items()]
+        found = {key[1]: version for key in keys if (version := self._library.find(key)) is not None}
+        return found | self._load(tenant_id, [key for key in keys if key[1] not in found])
+
+    def _load(self, tenant_id: str, keys: list[Key]) -> dict[str, Version]:
+        if not keys:
+            return {}
+        rows = self._pool.run(lambda cursor: templates.load_for(cursor, tenant_id, keys))
+        return {version.name: self._library.keep(version) for version in map(version_of, rows)}
+
     def _check(self, submission: Submission) -> None:
         """Raise Refused for what can never be delivered, whoever it is for."""
-        if not submission.body.strip():
-            raise Refused(
-                "DOMAIN_CONTENT_EMPTY", "There is nothing to send.", [Problem("content.body", "must not be blank")]
-            )
-        if Channel.EMAIL in submission.channels and not submission.title.strip():
-            raise Refused(
-                "DOMAIN_CONTENT_EMPTY",
-                "An e-mail needs a title.",
-                [Problem("content.title", "must not be blank for EMAIL")],
-            )
         if submission.scheduled_at is not None and submission.scheduled_at > datetime.now(UTC) + self._horizon:
             raise Refused(
                 "DOMAIN_SCHEDULE_TOO_FAR",

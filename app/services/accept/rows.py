@@ -52,6 +52,9 @@ class Rows:
             "user_id": submission.user_id,
             "category": submission.category,
             "priority": int(submission.priority),
+            "template": submission.template,
+            "template_version": submission.template_version,
+            "locale": submission.locale,
             "sealed": self._sealed(tenant_id, identifier, submission, made),
             "metadata": _object(submission.metadata),
             "suppressed": orjson.dumps(made.suppressed).decode(),
@@ -92,7 +95,7 @@ class Rows:
             values["held_until"] = self._held(made, delivery_ids)
         if submission.scheduled_local is not None:
             values["scheduled_local"] = submission.scheduled_local.stored()
-        for name in ("metadata", "scheduled_at", "expires_in"):
+        for name in ("metadata", "scheduled_at", "expires_in", "template", "template_version", "locale"):
             if (value := getattr(submission, name)) not in (None, {}):
                 values[name] = value
         return identifier, orjson.dumps(values)
@@ -111,6 +114,8 @@ class Rows:
         said = {
             "title": submission.title,
             "body": submission.body,
+            "html": submission.html,
+            "time_zone": submission.time_zone,
             "payload": submission.payload,
             "recipients": made.recipients,
         }

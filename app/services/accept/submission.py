@@ -25,6 +25,7 @@ class Submission:
     """A notification as it was asked for. `expires_in` is in seconds, `recipients` as the client wrote them.
 
     Of `scheduled_at` and `scheduled_local` at most one was given; the use case makes the first of the second.
+    With a `template`, title, body, version, locale and time zone are filled in by `writing`.
     """
 
     user_id: str
@@ -39,6 +40,11 @@ class Submission:
     scheduled_at: datetime | None = None
     expires_in: int | None = None
     scheduled_local: LocalTime | None = None
+    html: str | None = None
+    template: str | None = None
+    template_version: int | None = None
+    locale: str | None = None
+    time_zone: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

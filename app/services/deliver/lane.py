@@ -183,6 +183,7 @@ class Lane:
 
     def _load_and_render(self, taken: Sequence[Parked]) -> None:
         rows = self._reads.run(deliveries.load, [parked.id for parked in taken])
+        self._reads.run(self._render.gather, rows)
         now = monotonic()
         wanted = {parked.id: parked for parked in taken}
         due = [row for row in rows if self._is_for_now(row, wanted[row.id], now)]
