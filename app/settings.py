@@ -1,13 +1,15 @@
 """Settings: the only reader of the environment. Every name here is an environment variable in upper case."""
 
+from collections.abc import Callable
 from functools import lru_cache
 from ipaddress import ip_address
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from app.domain.encryption_keys import parse_key, parse_keys
 from app.domain.kinds import Channel, Priority
 from app.domain.uncertainty import Policy, default_policy
 
@@ -15,6 +17,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 
 DEVELOPMENT_SECRET = "arauto-development-secret-do-not-deploy"  # noqa: S105  refused outside development
+DEVELOPMENT_ENCRYPTION_KEY = "YXJhdXRvLWRldmVsb3BtZW50LWtleS1kby1ub3QtdXM="
 _SECRET_LEAST_BYTES = 32
 
 
@@ -72,6 +75,10 @@ class Settings(BaseSettings):
     api_key_trusted_seconds: Positive = 5.0
     api_key_last_use_seconds: Positive = 60.0
     schedule_max_days: Count = 60
+
+    # What is personal, at rest
+    encryption_keys: SecretStr = SecretStr(f"1:{DEVELOPMENT_ENCRYPTION_KEY}")
+    blind_index_key: SecretStr = SecretStr(DEVELOPMENT_ENCRYPTION_KEY)
 
     # Relay
     relay_tick_seconds: Positive = 0.2
@@ -170,6 +177,26 @@ class Settings(BaseSettings):
             )
         if self.signs_tokens and self.jwt_jwks_url:
             raise ValueError("JWT_JWKS_URL is set but unused: set JWT_ALGORITHM to RS256 or ES256")
+        return self
+
+    @field_validator("encryption_keys", "blind_index_key")
+    @classmethod
+    def _keys_are_readable(cls, value: SecretStr, info: ValidationInfo) -> SecretStr:
+        read: Callable[[str], object] = parse_keys if info.field_name == "encryption_keys" else parse_key
+        try:
+            read(value.get_secret_value())
+        except ValueError as error:
+            raise ValueError(f"{str(info.field_name).upper()}: {error}") from error
+        return value
+
+    @model_validator(mode="after")
+    def _seals_with_own_keys(self) -> Self:
+        if self.environment == "production":
+            for name in ("encryption_keys", "blind_index_key"):
+                if DEVELOPMENT_ENCRYPTION_KEY in getattr(self, name).get_secret_value():
+                    raise ValueError(
+                        f"{name.upper()} holds the development key: set your own before ENVIRONMENT=production"
+                    )
         return self
 
     @model_validator(mode="after")

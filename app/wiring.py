@@ -22,7 +22,9 @@ from redis.retry import Retry
 from app.db import api_keys, probe
 from app.db.requests import RequestPool
 from app.db.session import make_engine
-from app.services.accept import Accept
+from app.domain.encryption_keys import parse_key, parse_keys
+from app.sealing import Vault
+from app.services.accept.accept import Accept
 from app.services.cancel import Cancel
 from app.services.cursors import Cursors
 from app.services.health import HealthChecks, Part, reach
@@ -93,11 +95,12 @@ def api_services(settings: Settings) -> ApiServices:
         keys=ManageKeys(pool, cursors(settings)),
         accept=Accept(
             pool,
+            vault(settings),
             nudge(settings).nudge,
             attempts_allowed=settings.retry_attempts,
             schedule_max_days=settings.schedule_max_days,
         ),
-        read=ReadNotification(pool, settings),
+        read=ReadNotification(pool, vault(settings), settings),
         cancel=Cancel(pool),
         health=health_checks(settings),
     )
@@ -132,6 +135,13 @@ def _issuer_keys(settings: Settings) -> IssuerKeys:
 def cursors(settings: Settings) -> Cursors:
     """Return what makes the cursors of lists; every process makes and reads the same ones."""
     return Cursors(settings.jwt_secret.get_secret_value())
+
+
+@once_per_process
+def vault(settings: Settings) -> Vault:
+    """Return what seals and opens what is personal."""
+    keys, sealing_key = parse_keys(settings.encryption_keys.get_secret_value())
+    return Vault(keys, sealing_key, parse_key(settings.blind_index_key.get_secret_value()))
 
 
 @once_per_process

@@ -21,10 +21,10 @@ from app.services.deliver.decide import Rules
 from app.services.deliver.feedback import Feedback
 from app.services.deliver.lane import LaneRules
 from app.services.deliver.recorder import Recorder
-from app.services.deliver.render import render
+from app.services.deliver.render import Render
 from app.services.deliver.worker import DeliveryWorker, WorkerLimits
 from app.settings import Settings
-from app.wiring import once_per_process
+from app.wiring import once_per_process, vault
 from providers.base import Provider
 from providers.registry import build
 
@@ -55,7 +55,7 @@ def worker(settings: Settings) -> DeliveryWorker:
         reads=reads,
         writes=writes,
         limits=limits,
-        renderer=render,
+        renderer=Render(vault(settings)),
         countdowns=countdowns,
         recorder=recorder,
         stop_seconds=settings.worker_stop_seconds,

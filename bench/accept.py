@@ -15,13 +15,15 @@ from bench.report import Figure, at_least, at_most
 from bench.stack import Stack, StackError
 
 CONNECTIONS = 16
+_SEALED_BYTES = 110
+"""As many as the content and the recipient of a bulk message take when sealed."""
 _BULK_BASELINE = """
 WITH ids AS (
     SELECT n, (%(head)s || lpad(to_hex(n), 12, '0'))::uuid AS id, (%(tail)s || lpad(to_hex(n), 12, '0'))::uuid AS d
     FROM generate_series(1, %(count)s) AS n
 ), stored AS (
-    INSERT INTO notification (id, tenant_id, user_id, category, priority, title, body, recipients, delivery_count)
-    SELECT id, 'bulk-base', 'base', 'bench', 2, 'Bench', 'message ' || n, '{"SMS": "+447700900000"}', 1 FROM ids
+    INSERT INTO notification (id, tenant_id, user_id, category, priority, sealed, delivery_count)
+    SELECT id, 'bulk-base', 'base', 'bench', 2, %(sealed)s, 1 FROM ids
 )
 INSERT INTO delivery (id, notification_id, tenant_id, user_id, channel, priority, next_attempt_at, relay_at)
 SELECT d, id, 'bulk-base', 'base', 'SMS', 2, now() + interval '1 day', now() + interval '1 day' FROM ids
@@ -65,7 +67,9 @@ def bulk(stack: Stack, count: int) -> tuple[list[Figure], dict[str, float]]:
     tail = f"{milliseconds[:8]}-{milliseconds[8:]}-7001-8000-"
     with stack.database() as connection, connection.cursor() as cursor:
         began = time.perf_counter()
-        cursor.execute(_BULK_BASELINE, {"head": head, "tail": tail, "count": count})
+        cursor.execute(
+            _BULK_BASELINE, {"head": head, "tail": tail, "count": count, "sealed": bytes(_SEALED_BYTES)}
+        )
         limit = count / (time.perf_counter() - began)
         cursor.execute("DELETE FROM delivery WHERE tenant_id = 'bulk-base'")
         cursor.execute("DELETE FROM notification WHERE tenant_id = 'bulk-base'")

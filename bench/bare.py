@@ -11,6 +11,7 @@ import psycopg2
 from flask import Flask, Response, request
 from psycopg2.pool import ThreadedConnectionPool
 
+from app.db.accept_context import READ
 from app.db.notifications import ACCEPT
 from app.domain.ids import mint, minted_at
 
@@ -42,16 +43,19 @@ def _store(
     row = {
         "tenant_id": "demo", "route": "POST /v1/notifications", "key": request.headers["Idempotency-Key"],
         "fingerprint": psycopg2.Binary(b"0" * 32), "answer": answer, "answer_later": answer, "id": first,
-        "user_id": body["user_id"], "category": body["category"], "priority": 1, "payload": "{}",
-        "title": body["content"]["title"], "body": body["content"]["body"],
-        "recipients": orjson.dumps(body["recipients"]).decode(), "metadata": "{}",
-        "delivery_count": len(rest), "scheduled_at": body["scheduled_at"], "expires_in": None, "created_at": at,
-        "delivery_ids": rest, "channels": body["channels"], "attempts_allowed": 6,
+        "user_id": body["user_id"], "category": body["category"], "priority": 1,
+        "sealed": psycopg2.Binary(orjson.dumps(body["content"] | {"recipients": body["recipients"]})),
+        "metadata": "{}", "suppressed": "[]", "delivery_count": len(rest),
+        "scheduled_at": body["scheduled_at"], "expires_in": None, "created_at": at,
+        "delivery_ids": rest, "channels": body["channels"],
+        "device_ids": [None] * len(rest), "held_until": [None] * len(rest), "attempts_allowed": 6,
     }  # fmt: skip
     connection = pool.getconn()
     connection.autocommit = True
     try:
         with connection.cursor() as cursor:
+            cursor.execute(_AS_TENANT + READ, row)
+            cursor.fetchone()
             cursor.execute(_AS_TENANT + ACCEPT, row)
             cursor.fetchone()
     finally:

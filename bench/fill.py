@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 from app.db.requests import DatabaseDownError
 from app.domain.kinds import Channel, Priority
-from app.services.accept import Accept, Submission
+from app.services.accept.accept import Accept
+from app.services.accept.submission import Submission
 from app.settings import Settings
 from app.wiring import api_services
 from bench.stack import Stack

@@ -9,10 +9,15 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
+import orjson
 import psycopg2
 import urllib3
 from celery import Celery
 from celery.signals import worker_process_init
+
+from app.sealing import context
+from app.settings import get_settings
+from app.wiring import vault
 
 app = Celery("plain", broker=os.environ.get("PLAIN_BROKER_URL", "redis://127.0.0.1:6379/0"))
 app.conf.update(
@@ -29,7 +34,7 @@ UPDATE delivery d SET status = 'SENDING', lease_token = lease_token + 1,
 FROM notification n
 WHERE d.id = %(id)s::uuid AND n.id = %(notification_id)s::uuid
   AND d.status IN ('PENDING', 'QUEUED') AND d.next_attempt_at <= now()
-RETURNING d.lease_token, n.title, n.body, n.recipients
+RETURNING d.lease_token, n.tenant_id, n.sealed
 """
 _RECORD = """
 WITH u AS (
@@ -50,6 +55,7 @@ def _connect(**_: object) -> None:
     connection = psycopg2.connect(os.environ["PLAIN_DATABASE_URL"])
     connection.autocommit = True
     _state["cursor"] = connection.cursor()
+    _state["vault"] = vault(get_settings())
     _state["pool"] = urllib3.PoolManager(maxsize=4)
 
 
@@ -61,14 +67,20 @@ def deliver(identifier: str, notification_id: str) -> None:
     row = cursor.fetchone()
     if row is None:
         return
-    token, title, body, recipients = row
+    token, tenant_id, sealed = row
+    said = orjson.loads(_state["vault"].open(context("notification", tenant_id, notification_id), bytes(sealed)))
     started_at, began = datetime.now(UTC), time.perf_counter()
     url = os.environ.get("PLAIN_PROVIDER_URL", "")
     if url:
         answer = _state["pool"].request(
             "POST",
             url,
-            json={"reference": identifier, "to": recipients["SMS"], "title": title, "body": body},
+            json={
+                "reference": identifier,
+                "to": said["recipients"]["SMS"],
+                "title": said["title"],
+                "body": said["body"],
+            },
         )
         message_id = answer.json().get("id")
     else:

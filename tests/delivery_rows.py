@@ -6,12 +6,11 @@ from sqlalchemy.engine import Engine
 
 from app.domain.ids import mint
 from app.domain.kinds import Channel, Priority
+from tests.sealed import sealed_content
 
 _NOTIFICATION = """
-INSERT INTO notification (id, tenant_id, user_id, category, priority, title, body, recipients, metadata,
-                          delivery_count, expires_at)
-VALUES (%(notification_id)s, 'demo', '42', 'test', %(priority)s, %(title)s, %(body)s,
-        jsonb_build_object(%(channel)s, %(recipient)s::text), '{}', 1,
+INSERT INTO notification (id, tenant_id, user_id, category, priority, sealed, delivery_count, expires_at)
+VALUES (%(notification_id)s, 'demo', '42', 'test', %(priority)s, %(sealed)s, 1,
         now() + make_interval(secs => %(expires_in)s))
 """
 _DELIVERY = """
@@ -29,7 +28,8 @@ def add(
     channel: Channel = Channel.SMS,
     priority: Priority = Priority.LOW,
     status: str = "QUEUED",
-    recipient: str = "+447700900000",
+    recipient: str | None = "+447700900000",
+    title: str = "title",
     body: str = "hello",
     expires_in: float | None = None,
     **columns: Any,
@@ -47,9 +47,9 @@ def add(
                 "channel": channel.value,
                 "priority": int(priority),
                 "status": "PENDING" if columns else status,
-                "recipient": recipient,
-                "title": "title",
-                "body": body,
+                "sealed": sealed_content(
+                    str(notification_id), title, body, {} if recipient is None else {channel.value: recipient}
+                ),
                 "expires_in": expires_in,
             }
             connection.exec_driver_sql(_NOTIFICATION, values)

@@ -50,6 +50,7 @@ class DeliveryView(BaseModel):
 
     id: str
     channel: ChannelName
+    device_id: str | None
     status: str
     attempts: list[AttemptView]
     next_attempt_at: datetime | None

@@ -16,7 +16,7 @@ from flask import request
 from werkzeug.exceptions import RequestEntityTooLarge
 
 from app.api.errors import ApiError
-from app.services.accept import IdempotencyKey
+from app.services.accept.submission import IdempotencyKey
 from app.services.refusal import Problem
 
 UUID_FORM = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")

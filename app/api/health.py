@@ -17,7 +17,7 @@ from app.api.auth import public
 from app.api.context import services
 from app.api.errors import JSON, answer
 from app.api.openapi import operation, route
-from app.services.accept import instant
+from app.domain.instants import instant
 from app.services.health import Health
 
 blueprint = Blueprint("health", __name__, description="Health and metrics")

@@ -30,7 +30,7 @@ from pydantic_core import PydanticCustomError
 
 from app.api.errors import ApiError
 from app.domain.kinds import Channel, Priority
-from app.services.accept import Submission
+from app.services.accept.submission import Submission
 from app.services.manage_keys import LIFETIME_LIMIT_SECONDS, OVERLAP_LIMIT_SECONDS, OVERLAP_SECONDS
 from app.services.refusal import Problem, Refused
 

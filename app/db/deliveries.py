@@ -15,7 +15,7 @@ Every statement is complete in itself, so the caller may run it on an autocommit
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from sqlalchemy.engine import Connection
@@ -30,14 +30,17 @@ WRITE_OPTIONS = "-c enable_nestloop=off -c enable_mergejoin=off"
 """For the connections that claim, record and defer: statistics of a young partition say that hardly any row is
 QUEUED or SENDING, and a nested loop over a chunk of 200 then compares 40,000 pairs. `load` wants the loop."""
 
-# An in-app message has no address: its recipient is the user in whose inbox it lies.
+# Addresses are looked up now and not when the notification was accepted: one that changed is used as it is, and
+# one that was erased is used no more.
 LOAD = """
-SELECT d.id::text, d.attempts, d.attempts_allowed, d.priority,
-       CASE d.channel WHEN 'IN_APP' THEN d.user_id ELSE n.recipients ->> d.channel END, n.title, n.body,
-       CASE WHEN n.metadata <> '{}' THEN n.metadata::text END, n.template,
-       extract(epoch FROM d.next_attempt_at - now())::float8
+SELECT d.id::text, d.attempts, d.attempts_allowed, d.priority, d.channel, d.tenant_id, d.user_id,
+       extract(epoch FROM d.next_attempt_at - now())::float8, n.id::text, n.sealed,
+       CASE WHEN n.metadata <> '{}' THEN n.metadata::text END, d.device_id::text,
+       CASE d.channel WHEN 'EMAIL' THEN u.email WHEN 'SMS' THEN u.phone WHEN 'PUSH' THEN v.token END
 FROM delivery d
 JOIN notification n ON n.id = d.notification_id AND n.id >= %(low)s::uuid AND n.id < %(high)s::uuid
+LEFT JOIN app_user u ON u.tenant_id = d.tenant_id AND u.id = d.user_id AND d.channel IN ('EMAIL', 'SMS')
+LEFT JOIN device v ON v.tenant_id = d.tenant_id AND v.user_id = d.user_id AND v.id = d.device_id
 WHERE d.id = ANY(%(ids)s::uuid[]) AND d.status IN ('PENDING', 'QUEUED')
   AND (d.expires_at IS NULL OR d.expires_at > now())
 """
@@ -182,6 +185,28 @@ ON CONFLICT (topic, partition, seq) DO NOTHING
 """
 
 
+class Loaded(NamedTuple):
+    """What the worker needs to know of a delivery that may still be sent.
+
+    `sealed` is what the notification says, None once that was erased; `address` the user's own, sealed too.
+    `due_in` is in seconds, negative once it is due; `metadata` is JSON text.
+    """
+
+    id: str
+    attempts: int
+    attempts_allowed: int
+    priority: int
+    channel: str
+    tenant_id: str
+    user_id: str
+    due_in: float
+    notification_id: str
+    sealed: memoryview | None
+    metadata: str | None
+    device_id: str | None
+    address: memoryview | None
+
+
 @dataclass(slots=True)
 class Recordable:
     """One finished call, as `record` stores it. Instants travel as ages: the database's clock makes them."""
@@ -229,14 +254,14 @@ def _rows(connection: Connection, statement: str, parameters: dict[str, Any]) ->
     return rows
 
 
-def load(connection: Connection, ids: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Read what rendering needs of those of `ids` that may still be sent.
+def load(connection: Connection, ids: Sequence[str]) -> list[Loaded]:
+    """Read those of `ids` that may still be sent.
 
-    A row is (id, attempts, attempts_allowed, priority, recipient, title, body, metadata as JSON text or None,
-    template, seconds until it is due). Rows that are not PENDING or QUEUED, or past their deadline, are absent.
+    Rows that are not PENDING or QUEUED, or past their deadline, are absent.
     """
     low, high = day_range([UUID(min(ids)), UUID(max(ids))])
-    return _rows(connection, LOAD, {"ids": uuids(ids), "low": str(low), "high": str(high)})
+    found = _rows(connection, LOAD, {"ids": uuids(ids), "low": str(low), "high": str(high)})
+    return [Loaded._make(row) for row in found]
 
 
 def attempts_of(connection: Connection, ids: Sequence[str]) -> list[tuple[str, int]]:

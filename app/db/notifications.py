@@ -37,19 +37,22 @@ WITH given AS (
     ON CONFLICT DO NOTHING
     RETURNING answer
 ), stored AS (
-    INSERT INTO notification (id, tenant_id, user_id, category, priority, payload, title, body, recipients,
-                              metadata, delivery_count, scheduled_at, expires_at, created_at)
-    SELECT id, tenant_id, user_id, %(category)s, priority, %(payload)s::jsonb, %(title)s, %(body)s,
-           %(recipients)s::jsonb, %(metadata)s::jsonb, %(delivery_count)s, scheduled_at, expires_at, created_at
+    INSERT INTO notification (id, tenant_id, user_id, category, priority, sealed, metadata, suppressed,
+                              delivery_count, scheduled_at, expires_at, created_at)
+    SELECT id, tenant_id, user_id, %(category)s, priority, %(sealed)s, %(metadata)s::jsonb, %(suppressed)s::jsonb,
+           %(delivery_count)s, scheduled_at, expires_at, created_at
     FROM given, claimed
 ), made AS (
-    INSERT INTO delivery (id, notification_id, tenant_id, user_id, channel, priority, status, attempts_allowed,
-                          next_attempt_at, relay_at, delivered_at, expires_at, created_at)
-    SELECT d.id, g.id, g.tenant_id, g.user_id, d.channel, g.priority,
-           CASE WHEN d.channel = 'IN_APP' AND g.due_at <= now() THEN 'DELIVERED' ELSE 'PENDING' END,
-           %(attempts_allowed)s, g.due_at, g.due_at,
-           CASE WHEN d.channel = 'IN_APP' AND g.due_at <= now() THEN now() END, g.expires_at, g.created_at
-    FROM given g, claimed, unnest(%(delivery_ids)s::uuid[], %(channels)s::text[]) AS d (id, channel)
+    INSERT INTO delivery (id, notification_id, tenant_id, user_id, channel, device_id, priority, status,
+                          attempts_allowed, next_attempt_at, relay_at, delivered_at, expires_at, created_at)
+    SELECT d.id, g.id, g.tenant_id, g.user_id, d.channel, d.device_id, g.priority,
+           CASE WHEN d.channel = 'IN_APP' AND due.at <= now() THEN 'DELIVERED' ELSE 'PENDING' END,
+           %(attempts_allowed)s, due.at, due.at,
+           CASE WHEN d.channel = 'IN_APP' AND due.at <= now() THEN now() END, g.expires_at, g.created_at
+    FROM given g, claimed,
+         unnest(%(delivery_ids)s::uuid[], %(channels)s::text[], %(device_ids)s::uuid[],
+                %(held_until)s::timestamptz[]) AS d (id, channel, device_id, held_until),
+         LATERAL (SELECT greatest(g.due_at, d.held_until) AS at) AS due
 )
 SELECT claimed.answer, given.due_at <= now() AS is_due FROM claimed, given
 """
@@ -66,33 +69,35 @@ WITH given AS MATERIALIZED (
     SELECT g.*, uuid_extract_timestamp(g.id) AS created_at, greatest(g.scheduled_at, now()) AS due_at,
            greatest(g.scheduled_at, now()) + make_interval(secs => g.expires_in) AS expires_at
     FROM json_to_recordset(%(rows)s::json) AS g (
-        id uuid, user_id text, category text, priority smallint, payload jsonb, title text, body text,
-        recipients jsonb, metadata jsonb, scheduled_at timestamptz, expires_in double precision,
-        delivery_ids uuid[], channels text[])
+        id uuid, user_id text, category text, priority smallint, sealed bytea, metadata jsonb, suppressed jsonb,
+        scheduled_at timestamptz, expires_in double precision, delivery_ids uuid[], channels text[],
+        device_ids uuid[], held_until timestamptz[])
 ), stored AS (
-    INSERT INTO notification (id, tenant_id, user_id, category, priority, payload, title, body, recipients,
-                              metadata, delivery_count, scheduled_at, expires_at, created_at)
-    SELECT id, %(tenant_id)s, user_id, category, priority, coalesce(payload, '{}'), title, body, recipients,
-           coalesce(metadata, '{}'), cardinality(channels), scheduled_at, expires_at, created_at
+    INSERT INTO notification (id, tenant_id, user_id, category, priority, sealed, metadata, suppressed,
+                              delivery_count, scheduled_at, expires_at, created_at)
+    SELECT id, %(tenant_id)s, user_id, category, priority, sealed, coalesce(metadata, '{}'),
+           coalesce(suppressed, '[]'), cardinality(channels), scheduled_at, expires_at, created_at
     FROM given
 ), made AS (
-    INSERT INTO delivery (id, notification_id, tenant_id, user_id, channel, priority, status, attempts_allowed,
-                          next_attempt_at, relay_at, delivered_at, expires_at, created_at)
-    SELECT d.id, g.id, %(tenant_id)s, g.user_id, d.channel, g.priority,
-           CASE WHEN d.channel = 'IN_APP' AND g.due_at <= now() THEN 'DELIVERED' ELSE 'PENDING' END,
-           %(attempts_allowed)s, g.due_at, g.due_at,
-           CASE WHEN d.channel = 'IN_APP' AND g.due_at <= now() THEN now() END, g.expires_at, g.created_at
-    FROM given g, unnest(g.delivery_ids, g.channels) AS d (id, channel)
+    INSERT INTO delivery (id, notification_id, tenant_id, user_id, channel, device_id, priority, status,
+                          attempts_allowed, next_attempt_at, relay_at, delivered_at, expires_at, created_at)
+    SELECT d.id, g.id, %(tenant_id)s, g.user_id, d.channel, d.device_id, g.priority,
+           CASE WHEN d.channel = 'IN_APP' AND due.at <= now() THEN 'DELIVERED' ELSE 'PENDING' END,
+           %(attempts_allowed)s, due.at, due.at,
+           CASE WHEN d.channel = 'IN_APP' AND due.at <= now() THEN now() END, g.expires_at, g.created_at
+    FROM given g,
+         unnest(g.delivery_ids, g.channels, g.device_ids, g.held_until) AS d (id, channel, device_id, held_until),
+         LATERAL (SELECT greatest(g.due_at, d.held_until) AS at) AS due
 )
-SELECT DISTINCT priority FROM given WHERE due_at <= now()
+SELECT DISTINCT priority FROM given WHERE due_at <= now() AND cardinality(channels) > 0
 """
 
 READ = """
-SELECT n.id::text, n.user_id, n.category, n.priority, n.title, n.body, n.recipients, n.metadata, n.suppressed,
+SELECT n.id::text, n.user_id, n.category, n.priority, n.sealed, n.metadata, n.suppressed,
        n.scheduled_at, n.expires_at, n.created_at,
        (SELECT coalesce(json_agg(d ORDER BY d.id), '[]') FROM (
-            SELECT id, channel, status, attempts, next_attempt_at, provider, provider_message_id, error_code,
-                   last_error, uncertain, cancel_requested_at, sent_at, delivered_at, expires_at
+            SELECT id, channel, device_id, status, attempts, next_attempt_at, provider, provider_message_id,
+                   error_code, last_error, uncertain, cancel_requested_at, sent_at, delivered_at, expires_at
             FROM delivery
             WHERE id BETWEEN %(low)s::uuid AND %(high)s::uuid
               AND notification_id = %(id)s::uuid) AS d) AS deliveries,

@@ -17,8 +17,8 @@ from app.db.requests import Cursor, RequestPool
 from app.domain.api_keys import NewKey, digest, mint
 from app.domain.callers import Caller
 from app.domain.ids import mint as mint_id
+from app.domain.instants import instant
 from app.observability.logging import get_logger
-from app.services.accept import instant
 from app.services.cursors import Cursors
 from app.services.refusal import Forbidden, NotFound, Problem, Refused
 from app.services.tokens import ALL_SCOPES

@@ -5,14 +5,20 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+import orjson
+
 from app.db import notifications
 from app.db.requests import RequestPool
+from app.domain.instants import instant
 from app.domain.kinds import Channel, Priority
 from app.domain.states import DeliveryState
 from app.domain.summary import summarise
-from app.services.accept import instant
-from app.services.refusal import NotFound
+from app.observability.logging import get_logger
+from app.sealing import SealBrokenError, UnknownKeyError, Vault, context
+from app.services.refusal import NotFound, Unavailable
 from app.settings import Settings
+
+log = get_logger(__name__)
 
 _WAITING = frozenset({DeliveryState.PENDING, DeliveryState.QUEUED})
 _DOUBTED = frozenset({DeliveryState.FAILED, DeliveryState.CANCELLED, DeliveryState.EXPIRED})
@@ -23,8 +29,9 @@ _DOUBTED_NOTE = "an earlier call may have been delivered"
 class ReadNotification:
     """The use case."""
 
-    def __init__(self, pool: RequestPool, settings: Settings) -> None:
+    def __init__(self, pool: RequestPool, vault: Vault, settings: Settings) -> None:
         self._pool = pool
+        self._vault = vault
         self._settings = settings
 
     def __call__(self, tenant_id: str, identifier: UUID, only_user: str | None = None) -> dict[str, Any]:
@@ -37,7 +44,8 @@ class ReadNotification:
             attempt["started_at"] = _reformat(attempt["started_at"])
             attempts[attempt.pop("delivery_id")].append(attempt)
         priority = Priority(row["priority"])
-        return _notification(row, priority) | {
+        said = opened(self._vault, tenant_id, row["id"], row["sealed"])
+        return _notification(row, said, priority) | {
             "deliveries": [self._delivery(each, priority, attempts[each["id"]]) for each in row["deliveries"]]
         }
 
@@ -48,6 +56,7 @@ class ReadNotification:
         return {
             "id": row["id"],
             "channel": row["channel"],
+            "device_id": row["device_id"],
             "status": status,
             "attempts": attempts,
             "next_attempt_at": due if status in _WAITING else None,
@@ -66,7 +75,26 @@ class ReadNotification:
         }
 
 
-def _notification(row: dict[str, Any], priority: Priority) -> dict[str, Any]:
+def opened(vault: Vault, tenant_id: str, identifier: str, sealed: memoryview | None) -> dict[str, Any]:
+    """Return what a notification says, as `app.services.accept.rows` sealed it; empty once erased or damaged.
+
+    Raises Unavailable while its key is not there: what was sealed is still whole.
+    """
+    if sealed is None:
+        return {}
+    try:
+        plain = vault.open(context("notification", tenant_id, identifier), bytes(sealed))
+    except UnknownKeyError as error:
+        log.error("encryption_key_missing", notification_id=identifier, error=str(error))  # noqa: TRY400
+        raise Unavailable("INFRA_ENCRYPTION_KEY_MISSING", "This cannot be read right now.", 60) from error
+    except SealBrokenError as error:
+        log.error("sealed_content_broken", notification_id=identifier, error=str(error))  # noqa: TRY400
+        return {}
+    said: dict[str, Any] = orjson.loads(plain)
+    return said
+
+
+def _notification(row: dict[str, Any], said: dict[str, Any], priority: Priority) -> dict[str, Any]:
     return {
         "id": row["id"],
         "status": summarise([DeliveryState(each["status"]) for each in row["deliveries"]]),
@@ -74,8 +102,8 @@ def _notification(row: dict[str, Any], priority: Priority) -> dict[str, Any]:
         "user_id": row["user_id"],
         "category": row["category"],
         "priority": priority.name,
-        "content": {"title": row["title"], "body": row["body"]},
-        "recipients": row["recipients"],
+        "content": {"title": said.get("title", ""), "body": said.get("body", "")},
+        "recipients": said.get("recipients", {}),
         "metadata": row["metadata"],
         "scheduled_at": instant(row["scheduled_at"]) if row["scheduled_at"] else None,
         "expires_at": instant(row["expires_at"]) if row["expires_at"] else None,

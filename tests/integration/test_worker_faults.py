@@ -105,9 +105,7 @@ def test_a_provider_that_does_not_close_keeps_no_outcome_back(run_worker, engine
 
 def test_an_in_app_message_that_was_scheduled_needs_no_address(run_worker, engine):
     """Fails when every channel must have a recipient: a scheduled in-app message would end `no_recipient`."""
-    ids = rows.add(engine, channel=Channel.IN_APP)
-    with engine.begin() as connection:
-        connection.exec_driver_sql("UPDATE notification SET recipients = '{}'")
+    ids = rows.add(engine, channel=Channel.IN_APP, recipient=None)
     with run_worker(ScriptedProvider(), {Channel.IN_APP: InAppProvider()}) as running:
         running.park(ids, channel=Channel.IN_APP)
         eventually(lambda: rows.row(engine, ids[0])["status"] == "DELIVERED")

@@ -11,7 +11,7 @@ from app import wiring_worker
 from app.db import deliveries
 from app.domain.kinds import Channel, Priority
 from app.services.deliver import lane as lane_module
-from app.services.deliver.render import render
+from app.services.deliver.render import Render
 from providers.outcome import Accepted, Misconfigured, Rejected, Retry, Scope, Throttled, Unknown
 from tests import delivery_rows as rows
 from tests.waiting import eventually, never
@@ -65,16 +65,16 @@ def test_a_hanging_recipient_holds_up_neither_its_chunk_nor_another_channel(run_
 def test_one_bad_member_fails_alone(run_worker, engine, monkeypatch):
     """Fails under `one bad member fails its chunk`: an exception concerns its id only, and costs no attempt."""
 
-    def explosive(row):
-        if row[6] == "bad":
-            raise ZeroDivisionError
-        return render(row)
+    class Explosive(Render):
+        def __call__(self, row):
+            message = super().__call__(row)
+            if message.body == "bad":
+                raise ZeroDivisionError
+            return message
 
-    monkeypatch.setattr(wiring_worker, "render", explosive)
+    monkeypatch.setattr(wiring_worker, "Render", Explosive)
     bad = rows.add(engine, 1, body="bad")
-    empty = rows.add(engine, 1, body=" ")
-    with engine.begin() as connection:
-        connection.exec_driver_sql("UPDATE notification SET title = '' WHERE body = ' '")
+    empty = rows.add(engine, 1, title="", body=" ")
     nobody = rows.add(engine, 1, recipient="")
     good = rows.add(engine, 30)
     with run_worker(ScriptedProvider()) as running:

@@ -15,6 +15,10 @@ def make(**chosen: Any) -> Settings:
     return Settings(_env_file=None, **chosen)
 
 
+OWN = "x" * 40
+OWN_KEY = "A" * 43 + "="
+
+
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [
@@ -22,6 +26,13 @@ def make(**chosen: Any) -> Settings:
         ({"environment": "staging"}, "environment"),
         ({"environment": "production"}, "JWT_SECRET is the development secret: set your own"),
         ({"environment": "production", "jwt_secret": "x" * 31}, "JWT_SECRET must be at least 32 bytes"),
+        ({"environment": "production", "jwt_secret": OWN}, "ENCRYPTION_KEYS holds the development key"),
+        (
+            {"environment": "production", "jwt_secret": OWN, "encryption_keys": f"2:{OWN_KEY}"},
+            "BLIND_INDEX_KEY holds the development key",
+        ),
+        ({"encryption_keys": "1:c2hvcnQ="}, "ENCRYPTION_KEYS: a key is 32 bytes"),
+        ({"blind_index_key": "?"}, "BLIND_INDEX_KEY: a key is base64"),
         ({"jwt_secret": "-----BEGIN PUBLIC KEY-----\nMFkw"}, "JWT_SECRET is a key that others know"),
         ({"jwt_secret": "ssh-rsa AAAA"}, "JWT_SECRET is a key that others know"),
         ({"jwt_algorithm": "none"}, "jwt_algorithm"),
@@ -77,9 +88,10 @@ def test_secrets_are_not_shown():
     assert DEVELOPMENT_SECRET not in repr(make())
 
 
-def test_production_starts_with_a_secret_of_its_own():
-    """The one thing that production must bring."""
-    assert make(environment="production", jwt_secret="x" * 40).environment == "production"
+def test_production_starts_with_secrets_of_its_own():
+    """What production must bring: a signing key and the keys of what is personal."""
+    keys = {"encryption_keys": f"2:{OWN_KEY}", "blind_index_key": OWN_KEY}
+    assert make(environment="production", jwt_secret=OWN, **keys).environment == "production"
 
 
 @pytest.mark.parametrize(

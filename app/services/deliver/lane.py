@@ -10,16 +10,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from threading import Event
 from time import monotonic
-from typing import Any
 
 from redis.exceptions import RedisError
 from sqlalchemy.exc import DataError, SQLAlchemyError
 
 from app.db import deliveries
+from app.db.deliveries import Loaded
 from app.db.steady import SteadyConnections
 from app.limits.crashes import CrashCounter
 from app.observability import metrics
 from app.observability.logging import get_logger
+from app.sealing import UnknownKeyError
 from app.services.deliver.buffers import Buffer, Parking, Window
 from app.services.deliver.pacer import Pacer
 from app.services.deliver.render import Renderer, RenderError
@@ -30,6 +31,8 @@ log = get_logger(__name__)
 
 NEARLY_DUE_SECONDS = 2.0
 """A countdown that is at most this early (clocks differ) is parked until it is due; an earlier one is dropped."""
+KEY_MISSING_SECONDS = 60.0
+"""A delivery whose key this worker lacks waits this long for another worker, or for a repaired one."""
 CRASHES_ALLOWED = 3
 SERVER_PAUSE_SECONDS = 1.0
 _TICK_SECONDS = 1.0
@@ -179,33 +182,40 @@ class Lane:
         wanted = {parked.id: parked for parked in taken}
         ready: list[Work] = []
         failures: list[tuple[str, int | None, str, str]] = []
+        locked: list[tuple[str, int]] = []
         for row in rows:
-            parked = wanted.pop(row[0])
+            parked = wanted.pop(row.id)
             if not self._is_for_now(row, parked, now):
                 continue
             try:
                 message = self._render(row)
             except RenderError as error:
-                failures.append((row[0], row[1], error.code, error.detail))
+                failures.append((row.id, row.attempts, error.code, error.detail))
+            except UnknownKeyError as error:
+                log.error("encryption_key_missing", delivery_id=row.id, error=str(error))  # noqa: TRY400
+                locked.append((row.id, row.attempts))
             except Exception as error:
-                log.exception("render_failed", delivery_id=row[0])
-                failures.append((row[0], row[1], "render_failed", type(error).__name__))
+                log.exception("render_failed", delivery_id=row.id)
+                failures.append((row.id, row.attempts, "render_failed", type(error).__name__))
             else:
-                ready.append(Work(row[0], row[1], row[2], message, parked.parked_at, now + row[9]))
+                ready.append(
+                    Work(row.id, row.attempts, row.attempts_allowed, message, parked.parked_at, now + row.due_in)
+                )
         if wanted:
             metrics.CLAIM_LOST.labels(self.key.priority.name).inc(len(wanted))
         if failures:
             self._reject(failures)
+        self.defer(locked, KEY_MISSING_SECONDS, 0.5, "key")
         if ready:
             self.ready.put(ready)
 
-    def _is_for_now(self, row: tuple[Any, ...], parked: Parked, now: float) -> bool:
+    def _is_for_now(self, row: Loaded, parked: Parked, now: float) -> bool:
         """Tell whether a loaded row is due, and at the attempts that its message names."""
-        if parked.attempt is not None and parked.attempt != row[1]:
+        if parked.attempt is not None and parked.attempt != row.attempts:
             return False
-        if 0 < row[9] <= NEARLY_DUE_SECONDS:
-            self.parking.put_until(parked, now + row[9])
-        return bool(row[9] <= 0)
+        if 0 < row.due_in <= NEARLY_DUE_SECONDS:
+            self.parking.put_until(parked, now + row.due_in)
+        return row.due_in <= 0
 
     def _reject(self, failures: Sequence[tuple[str, int | None, str, str]]) -> None:
         count = self._writes.run(deliveries.reject, failures)

@@ -1,13 +1,20 @@
-"""From a loaded row to the message that an adapter sends. Pure; whatever it raises concerns one delivery only."""
+"""From a loaded row to the message that an adapter sends: its seals are opened here, in the worker's memory only.
+
+Whatever it raises concerns one delivery. A key that this process does not have is a fault of the installation and
+no message's: such a delivery waits.
+"""
 
 import json
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
+import orjson
+
+from app.db.deliveries import Loaded
+from app.domain.kinds import Channel
+from app.sealing import SealBrokenError, Vault, context
 from providers.base import Message
 
-Renderer = Callable[[tuple[Any, ...]], Message]
-"""Makes a message of a row of `app.db.deliveries.load`; raises RenderError or anything else for a bad row."""
+_ADDRESS_KIND = {Channel.EMAIL: "email", Channel.SMS: "phone"}
 
 
 class RenderError(Exception):
@@ -19,19 +26,57 @@ class RenderError(Exception):
         self.detail = detail
 
 
-def render(row: tuple[Any, ...]) -> Message:
-    """Return the message of a row; raise RenderError when it has no recipient or nothing to say."""
-    reference, _attempts, _allowed, _priority, recipient, title, body, metadata, template, _due = row
-    if not recipient:
-        raise RenderError("no_recipient", "no address of the recipient on this channel")
-    if not title.strip() and not body.strip():
-        if template:
-            raise RenderError("unknown_template", "the template is not known to this version")
-        raise RenderError("empty_content", "neither title nor body has any text")
-    if metadata is None:
-        return Message(reference, recipient, title, body)
-    pairs = {
-        str(key): value if isinstance(value, str) else json.dumps(value)
-        for key, value in json.loads(metadata).items()
-    }
-    return Message(reference, recipient, title, body, metadata=pairs)
+class Renderer(Protocol):
+    """Makes a message of a row; raises RenderError, UnknownKeyError, or anything else for a bad row."""
+
+    def __call__(self, row: Loaded) -> Message:
+        """Return the message of `row`."""
+
+
+class Render:
+    """The renderer of the service."""
+
+    def __init__(self, vault: Vault) -> None:
+        self._vault = vault
+
+    def __call__(self, row: Loaded) -> Message:
+        """Return the message of a row; raise RenderError when it has no recipient or nothing to say."""
+        if row.sealed is None:
+            raise RenderError("erased", "what it said was erased")
+        said = self._said(row, row.sealed)
+        recipient = self._recipient(row, said)
+        title, body = said.get("title", ""), said.get("body", "")
+        if not title.strip() and not body.strip():
+            raise RenderError("empty_content", "neither title nor body has any text")
+        if row.metadata is None:
+            return Message(row.id, recipient, title, body)
+        pairs = {
+            str(key): value if isinstance(value, str) else json.dumps(value)
+            for key, value in json.loads(row.metadata).items()
+        }
+        return Message(row.id, recipient, title, body, metadata=pairs)
+
+    def _said(self, row: Loaded, sealed: memoryview) -> dict[str, Any]:
+        plain = self._open(context("notification", row.tenant_id, row.notification_id), sealed)
+        said: dict[str, Any] = orjson.loads(plain)
+        return said
+
+    def _recipient(self, row: Loaded, said: dict[str, Any]) -> str:
+        """An explicit recipient goes before the user's own address. An in-app message lies under the user's id."""
+        if row.channel == Channel.IN_APP:
+            return row.user_id
+        if explicit := said.get("recipients", {}).get(row.channel):
+            return str(explicit)
+        if row.address is None:
+            raise RenderError("no_recipient", "the recipient has no address on this channel any more")
+        if row.device_id is not None:
+            place = context("device", row.tenant_id, row.device_id)
+        else:
+            place = context(_ADDRESS_KIND[Channel(row.channel)], row.tenant_id, row.user_id)
+        return self._open(place, row.address).decode()
+
+    def _open(self, place: bytes, sealed: memoryview) -> bytes:
+        try:
+            return self._vault.open(place, bytes(sealed))
+        except SealBrokenError as error:
+            raise RenderError("unreadable", str(error)) from error

@@ -14,10 +14,11 @@ from sqlalchemy.engine import Row
 
 from app.domain.ids import minted_at, siblings
 from app.domain.kinds import Channel, Priority
-from app.services.accept import Submission
+from app.services.accept.submission import Submission
 from app.services.refusal import Refused
 from app.wiring import api_services
 from tests.integration.api.conftest import PATH, Api, error_of, sms
+from tests.sealed import content_of
 
 Rows = Callable[..., list[Row[Any]]]
 
@@ -55,7 +56,7 @@ def test_what_is_stored_is_what_was_asked_for(api: Api, rows: Rows) -> None:
     (stored,) = rows("SELECT * FROM notification")
     assert (stored.user_id, stored.priority, stored.delivery_count, stored.tenant_id) == ("42", 0, 3, "demo")
     assert stored.metadata == BOTH["metadata"]
-    assert stored.recipients == BOTH["recipients"]
+    assert content_of(stored) == BOTH["content"] | {"recipients": BOTH["recipients"]}
     deliveries = rows("SELECT *, relay_at <= now() AS due, now() - relay_at AS age FROM delivery ORDER BY id")
     assert [each.channel for each in deliveries] == BOTH["channels"]
     low, high = siblings(stored.id)

@@ -14,6 +14,7 @@ from sqlalchemy.engine import Row
 from werkzeug.test import TestResponse
 
 from tests.integration.api.conftest import PATH, Api, error_of, sms
+from tests.sealed import content_of
 
 Rows = Callable[..., list[Row[Any]]]
 
@@ -274,7 +275,7 @@ def test_each_channel_without_a_recipient_is_named(api: Api) -> None:
     """In-app needs none; the others are all named in one answer."""
     body = sms(channels=["SMS", "EMAIL", "PUSH", "IN_APP"], recipients={})
     error = refused(api.post(body), 422, "recipients.SMS", "recipients.EMAIL", "recipients.PUSH")
-    assert error["code"] == "DOMAIN_RECIPIENT_MISSING"
+    assert error["code"] == "DOMAIN_USER_NOT_FOUND"
     assert len(error["details"]) == 3
     refused(api.post({k: v for k, v in sms().items() if k != "recipients"}), 422, "recipients.SMS")
 
@@ -324,7 +325,7 @@ def test_spellings_of_one_number_are_accepted_as_one(api: Api, rows: Rows) -> No
         "+447700900999",
     ):
         assert api.post(sms(recipients={"SMS": text})).status_code == 202, text
-    stored = [each.to for each in rows("SELECT recipients->>'SMS' AS to FROM notification ORDER BY id")]
+    stored = [content_of(each)["recipients"]["SMS"] for each in rows("SELECT * FROM notification ORDER BY id")]
     assert sorted(stored) == sorted(["+4920922334455"] * 3 + ["+390612345678", "+447700900999"])
 
 
@@ -335,7 +336,9 @@ def test_international_and_sandbox_addresses_are_accepted(api: Api, rows: Rows) 
         assert api.post(MAIL | {"recipients": {"EMAIL": text}}).status_code == 202, text
     body = MAIL | {"channels": ["PUSH"], "recipients": {"PUSH": "sandbox:" + "x" * 4088}}
     assert api.post(body).status_code == 202
-    stored = [each.to for each in rows("SELECT recipients->>'EMAIL' AS to FROM notification ORDER BY id")]
+    stored = [
+        content_of(each)["recipients"].get("EMAIL") for each in rows("SELECT * FROM notification ORDER BY id")
+    ]
     assert "A.b+c@example.com" in stored
 
 

@@ -1,0 +1,139 @@
+"""Accept: the promise to deliver. One transaction stores the notification, its deliveries and the answer.
+
+Nothing is published here (the relay does that from the table), so a broker that is down costs a request nothing.
+A read comes first: whether the key was used before, and what is known of the user. The key is claimed in the
+transaction that stores, so of two requests that both read "not used" one stores and the other finds its answer.
+"""
+
+import secrets
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from app.db import accept_context, notifications
+from app.db.requests import Cursor, RequestPool
+from app.domain.kinds import Channel, Priority
+from app.observability import metrics
+from app.sealing import Vault
+from app.services.accept.plan import plan
+from app.services.accept.rows import NOISE_BYTES, Rows
+from app.services.accept.submission import Answer, IdempotencyKey, Submission
+from app.services.refusal import Problem, Refused
+
+Nudge = Callable[[Priority], None]
+"""Wakes the relay after a commit. Never raises and never blocks: the relay's own tick does the same, later."""
+
+_TRIES = 3
+
+
+class Accept:
+    """The use case. Holds no state between calls."""
+
+    def __init__(
+        self, pool: RequestPool, vault: Vault, nudge: Nudge, *, attempts_allowed: int, schedule_max_days: int
+    ) -> None:
+        self._pool = pool
+        self._rows = Rows(vault, attempts_allowed)
+        self._nudge = nudge
+        self._horizon = timedelta(days=schedule_max_days)
+
+    def one(self, tenant_id: str, submission: Submission, key: IdempotencyKey) -> Answer:
+        """Store one notification, or return what the key already stands for.
+
+        Raises Refused when it cannot be done, or when the key belongs to another request. A connection that was
+        lost before the answer is tried again on another: the key makes that safe, even if the first did commit.
+        """
+        known = self._pool.run(
+            lambda cursor: accept_context.read(cursor, tenant_id, submission.user_id, key.route, key.key)
+        )
+        if known.kept is not None:
+            return _replayed(known.kept, key)
+        self._check(submission)
+        made = plan(submission, known.user)
+        row = self._rows.row(tenant_id, submission, made, key)
+        stored, kept = self._pool.run(lambda cursor: _store_or_find(cursor, row))
+        if stored is not None:
+            for each in made.deliveries:
+                metrics.ACCEPTED.labels(each.channel, submission.priority.name).inc()
+            if stored.is_due and made.deliveries:
+                self._nudge(submission.priority)
+            return Answer(stored.answer, is_replay=False)
+        if kept is None:
+            raise RuntimeError("an idempotency key was pruned again and again between two statements")
+        return _replayed(kept, key)
+
+    def many(self, tenant_id: str, submissions: Sequence[Submission]) -> list[str]:
+        """Store many notifications in one statement and return their ids in order.
+
+        Raises Refused for the first that cannot be done, and stores none then. Whoever calls this guards against
+        a repetition: a batch has one key, not one a notification.
+        """
+        users = {submission.user_id for submission in submissions}
+        known = self._pool.run(lambda cursor: accept_context.users(cursor, tenant_id, list(users)))
+        plans = []
+        for submission in submissions:
+            self._check(submission)
+            plans.append(plan(submission, known.get(submission.user_id)))
+        # Drawn once for all: a call to the system for each notification would cost more than the rest of its row.
+        noise = secrets.token_bytes(NOISE_BYTES * sum(1 + len(made.deliveries) for made in plans))
+        identifiers: list[str] = []
+        texts: list[bytes] = []
+        counts: Counter[tuple[Channel, Priority]] = Counter()
+        used = 0
+        for submission, made in zip(submissions, plans, strict=True):
+            size = NOISE_BYTES * (1 + len(made.deliveries))
+            identifier, row = self._rows.bulk_row(tenant_id, submission, made, noise[used : used + size])
+            used += size
+            identifiers.append(identifier)
+            texts.append(row)
+            counts.update((each.channel, submission.priority) for each in made.deliveries)
+        text = f"[{b','.join(texts).decode()}]"
+        due = self._pool.once(
+            lambda cursor: notifications.accept_many(cursor, tenant_id, text, self._rows.attempts_allowed)
+        )
+        for (channel, priority), count in counts.items():
+            metrics.ACCEPTED.labels(channel, priority.name).inc(count)
+        for number in due:
+            self._nudge(Priority(number))
+        return identifiers
+
+    def _check(self, submission: Submission) -> None:
+        """Raise Refused for what can never be delivered, whoever it is for."""
+        if not submission.body.strip():
+            raise Refused(
+                "DOMAIN_CONTENT_EMPTY", "There is nothing to send.", [Problem("content.body", "must not be blank")]
+            )
+        if Channel.EMAIL in submission.channels and not submission.title.strip():
+            raise Refused(
+                "DOMAIN_CONTENT_EMPTY",
+                "An e-mail needs a title.",
+                [Problem("content.title", "must not be blank for EMAIL")],
+            )
+        if submission.scheduled_at is not None and submission.scheduled_at > datetime.now(UTC) + self._horizon:
+            raise Refused(
+                "DOMAIN_SCHEDULE_TOO_FAR",
+                f"A notification can be scheduled at most {self._horizon.days} days ahead.",
+                [Problem("scheduled_at", f"must be within {self._horizon.days} days")],
+            )
+
+
+def _replayed(kept: notifications.Kept, key: IdempotencyKey) -> Answer:
+    if kept.fingerprint != key.fingerprint:
+        raise Refused("DOMAIN_IDEMPOTENCY_KEY_REUSED", "This Idempotency-Key belongs to another request.")
+    metrics.REPLAYED.inc()
+    return Answer(kept.answer, is_replay=True)
+
+
+def _store_or_find(
+    cursor: Cursor, row: Mapping[str, Any]
+) -> tuple[notifications.Stored | None, notifications.Kept | None]:
+    """Return what was stored now, or what its key already stood for; again if the key was pruned in between."""
+    for _ in range(_TRIES):
+        stored = notifications.accept(cursor, row)
+        if stored is not None:
+            return stored, None
+        kept = notifications.find_key(cursor, row["tenant_id"], row["route"], row["key"])
+        if kept is not None:
+            return None, kept
+    return None, None

@@ -1,0 +1,146 @@
+"""From a plan to the rows of one statement, and to the answer that the client gets.
+
+The ids are minted in one millisecond, which is also `created_at`; due times are the database's. What is personal
+is sealed here, bound to the notification's own id, so no open text leaves for the database.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+from app.domain.ids import mint_text
+from app.domain.instants import instant
+from app.domain.kinds import Channel
+from app.domain.states import DeliveryState
+from app.domain.summary import summarise
+from app.sealing import Vault, context
+from app.services.accept.plan import Plan, Planned
+from app.services.accept.submission import IdempotencyKey, Submission
+
+NOISE_BYTES = 10
+"""Random bytes for each id."""
+
+
+class Rows:
+    """Writes plans down. Made once: it knows how to seal, and how many attempts a delivery has."""
+
+    def __init__(self, vault: Vault, attempts_allowed: int) -> None:
+        self._vault = vault
+        self.attempts_allowed = attempts_allowed
+
+    def row(self, tenant_id: str, submission: Submission, made: Plan, key: IdempotencyKey) -> dict[str, Any]:
+        """Return the values of `notifications.ACCEPT`."""
+        created_at, identifier, delivery_ids = _identities(len(made.deliveries))
+        answer = _answer(identifier, created_at, made, delivery_ids, is_due=True)
+        later = answer
+        if submission.scheduled_at is not None and Channel.IN_APP in submission.channels:
+            later = _answer(identifier, created_at, made, delivery_ids, is_due=False)
+        return {
+            "tenant_id": tenant_id,
+            "route": key.route,
+            "key": key.key,
+            "fingerprint": key.fingerprint,
+            "answer": answer,
+            "answer_later": later,
+            "id": identifier,
+            "user_id": submission.user_id,
+            "category": submission.category,
+            "priority": int(submission.priority),
+            "sealed": self._sealed(tenant_id, identifier, submission, made),
+            "metadata": _object(submission.metadata),
+            "suppressed": orjson.dumps(made.suppressed).decode(),
+            "delivery_count": len(made.deliveries),
+            "scheduled_at": submission.scheduled_at,
+            "expires_in": submission.expires_in,
+            "created_at": created_at,
+            "delivery_ids": f"{{{','.join(delivery_ids)}}}",
+            "channels": f"{{{','.join([each.channel for each in made.deliveries])}}}",
+            "device_ids": f"{{{','.join([each.device_id or 'NULL' for each in made.deliveries])}}}",
+            "held_until": f"{{{','.join([_held(each) or 'NULL' for each in made.deliveries])}}}",
+            "attempts_allowed": self.attempts_allowed,
+        }
+
+    def bulk_row(self, tenant_id: str, submission: Submission, made: Plan, noise: bytes) -> tuple[str, bytes]:
+        """Return an id and its row of `notifications.ACCEPT_MANY` as JSON text; empty values are left out.
+
+        Thousands of rows as objects would keep the collector busy. `noise` is what its ids are made of.
+        """
+        _, identifier, delivery_ids = _identities(len(made.deliveries), noise)
+        values: dict[str, Any] = {
+            "id": identifier,
+            "user_id": submission.user_id,
+            "category": submission.category,
+            "priority": submission.priority,
+            "sealed": "\\x" + self._sealed(tenant_id, identifier, submission, made).hex(),
+            "delivery_ids": delivery_ids,
+            "channels": [each.channel for each in made.deliveries],
+        }
+        if made.suppressed:
+            values["suppressed"] = made.suppressed
+        if any(each.device_id for each in made.deliveries):
+            values["device_ids"] = [each.device_id for each in made.deliveries]
+        if any(each.held_until for each in made.deliveries):
+            values["held_until"] = [_held(each) for each in made.deliveries]
+        for name in ("metadata", "scheduled_at", "expires_in"):
+            if (value := getattr(submission, name)) not in (None, {}):
+                values[name] = value
+        return identifier, orjson.dumps(values)
+
+    def _sealed(self, tenant_id: str, identifier: str, submission: Submission, made: Plan) -> bytes:
+        said = {
+            "title": submission.title,
+            "body": submission.body,
+            "payload": submission.payload,
+            "recipients": made.recipients,
+        }
+        plain = orjson.dumps({name: value for name, value in said.items() if value})
+        return self._vault.seal(context("notification", tenant_id, identifier), plain)
+
+
+def _identities(deliveries: int, noise: bytes = b"") -> tuple[str, str, list[str]]:
+    """Return when a notification was made, its id, and its deliveries' ids in the order of the plan.
+
+    They carry one millisecond, which is also `created_at`. Deliveries are read back by id, hence in that order.
+    """
+    milliseconds = time.time_ns() // 1_000_000
+    first, *rest = mint_text(1 + deliveries, milliseconds, noise)
+    return _instant_of(milliseconds), first, rest
+
+
+@lru_cache(maxsize=64)
+def _instant_of(milliseconds: int) -> str:
+    return instant(datetime.fromtimestamp(milliseconds / 1000, UTC))
+
+
+def _answer(identifier: str, created_at: str, made: Plan, delivery_ids: Sequence[str], *, is_due: bool) -> str:
+    states = [_first_state(each, is_due=is_due) for each in made.deliveries]
+    return orjson.dumps(
+        {
+            "id": identifier,
+            "status": summarise(states),
+            "created_at": created_at,
+            "deliveries": [
+                {"id": delivery_id, "channel": each.channel, "status": state}
+                for delivery_id, each, state in zip(delivery_ids, made.deliveries, states, strict=True)
+            ],
+            "suppressed": made.suppressed,
+        }
+    ).decode()
+
+
+def _first_state(planned: Planned, *, is_due: bool) -> DeliveryState:
+    """An in-app message that is due now is delivered by being stored."""
+    is_stored = is_due and planned.channel is Channel.IN_APP and planned.held_until is None
+    return DeliveryState.DELIVERED if is_stored else DeliveryState.PENDING
+
+
+def _held(planned: Planned) -> str | None:
+    return None if planned.held_until is None else planned.held_until.isoformat()
+
+
+def _object(value: Mapping[str, Any]) -> str:
+    return orjson.dumps(value).decode() if value else "{}"

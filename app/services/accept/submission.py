@@ -1,0 +1,42 @@
+"""What a caller asks for, and what comes back."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from app.domain.kinds import Channel, Priority
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A notification as it was asked for. `expires_in` is in seconds, `recipients` as the client wrote them."""
+
+    user_id: str
+    category: str
+    priority: Priority
+    channels: tuple[Channel, ...]
+    title: str
+    body: str
+    recipients: Mapping[str, str]
+    metadata: Mapping[str, Any]
+    payload: Mapping[str, Any]
+    scheduled_at: datetime | None = None
+    expires_in: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IdempotencyKey:
+    """The client's key with its scope, and a digest of the request that may use it."""
+
+    route: str
+    key: str
+    fingerprint: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The stored answer, JSON text; `is_replay` when an earlier request stored it."""
+
+    text: str
+    is_replay: bool
