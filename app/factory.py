@@ -10,7 +10,7 @@ from functools import partial
 from flask import Flask, Response, g, request
 
 from app import wiring
-from app.api import api_keys, docs, errors, health, notifications, openapi
+from app.api import api_keys, docs, errors, health, inbox, notifications, openapi, reading
 from app.api.context import EXTENSION
 from app.observability import metrics
 from app.observability.logging import configure
@@ -31,6 +31,8 @@ def create_app(settings: Settings | None = None, services: wiring.ApiServices | 
     api = openapi.Document(app)
     openapi.describe(api)
     api.register_blueprint(notifications.blueprint)
+    api.register_blueprint(reading.blueprint)
+    api.register_blueprint(inbox.blueprint)
     api.register_blueprint(api_keys.blueprint)
     api.register_blueprint(health.blueprint)
     app.register_blueprint(docs.blueprint)

@@ -24,7 +24,7 @@ from app.services.deliver.recorder import Recorder
 from app.services.deliver.render import Render
 from app.services.deliver.worker import DeliveryWorker, WorkerLimits
 from app.settings import Settings
-from app.wiring import once_per_process, vault
+from app.wiring import arrivals, once_per_process, vault
 from providers.base import Provider
 from providers.registry import build
 
@@ -47,6 +47,7 @@ def worker(settings: Settings) -> DeliveryWorker:
         countdowns=countdowns,
         grace_seconds=settings.countdown_grace_seconds,
         feedback=Feedback(limits.breaker, limits.rate, rules),
+        arrivals=arrivals(settings),
     )
     return DeliveryWorker(
         owner=owner,

@@ -45,14 +45,13 @@ class AttemptView(BaseModel):
     duration_ms: int
 
 
-class DeliveryView(BaseModel):
+class ListedDelivery(BaseModel):
     """A delivery as it stands. The `unknown_…` fields say what happens to an UNKNOWN one, and when."""
 
     id: str
     channel: ChannelName
     device_id: str | None
     status: str
-    attempts: list[AttemptView]
     next_attempt_at: datetime | None
     error_code: str | None
     last_error: str | None
@@ -68,8 +67,14 @@ class DeliveryView(BaseModel):
     expires_at: datetime | None
 
 
-class NotificationView(BaseModel):
-    """A notification with its deliveries and their attempts."""
+class DeliveryView(ListedDelivery):
+    """A delivery with the calls that were made for it."""
+
+    attempts: list[AttemptView]
+
+
+class ListedNotification(BaseModel):
+    """A notification with its deliveries. `inbox_at`: when it came into the in-app inbox; null, it is not in it."""
 
     id: str
     status: str
@@ -83,7 +88,18 @@ class NotificationView(BaseModel):
     scheduled_at: datetime | None
     expires_at: datetime | None
     suppressed: list[Suppressed]
-    deliveries: list[DeliveryView]
+    inbox_at: datetime | None
+    seen_at: datetime | None
+    read_at: datetime | None
+    archived_at: datetime | None
+    deliveries: list[ListedDelivery]
+
+
+class NotificationView(ListedNotification):
+    """A notification with its deliveries and their attempts. Only an ADMIN meets one that was deleted."""
+
+    deleted_at: datetime | None
+    deliveries: list[DeliveryView]  # type: ignore[assignment]  # each of them is a ListedDelivery with more
 
 
 class CancelledDeliveryView(AcceptedDelivery):

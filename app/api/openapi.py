@@ -9,7 +9,7 @@ from flask_smorest import Api, Blueprint
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from app.api import answers
+from app.api import answers, reading_schemas
 from app.api.schemas import ApiKeyRequest, ApiKeyRotation, NotificationRequest
 
 View = TypeVar("View", bound=Callable[..., Any])
@@ -36,6 +36,13 @@ _MODELS: tuple[type[BaseModel], ...] = (
     answers.ApiKeyList,
     answers.NotificationAccepted,
     answers.NotificationView,
+    reading_schemas.NotificationList,
+    reading_schemas.InboxList,
+    reading_schemas.Marks,
+    reading_schemas.ReadAllRequest,
+    reading_schemas.ReadAllView,
+    reading_schemas.StatisticsView,
+    reading_schemas.UnreadCount,
     answers.CancelView,
     answers.HealthAnswer,
     answers.ErrorAnswer,

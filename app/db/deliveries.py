@@ -115,7 +115,7 @@ WITH u AS (
               extra, age_seconds, duration_ms)
     WHERE d.id = r.id AND d.id = ANY(%(ids)s::uuid[]) AND d.lease_token = r.token
       AND d.status = ANY('{{SENDING,UNKNOWN}}') AND NOT (d.status = 'UNKNOWN' AND r.outcome = 'unknown')
-    RETURNING d.id, d.attempts, d.tenant_id, d.status, r.provider, r.outcome, r.code, r.detail,
+    RETURNING d.id, d.attempts, d.tenant_id, d.user_id, d.notification_id, d.channel, d.status, r.provider, r.outcome, r.code, r.detail,
               now() - make_interval(secs => r.age_seconds) AS started_at, r.duration_ms
 ), a AS (
     INSERT INTO attempt (delivery_id, number, tenant_id, provider, outcome, code, detail, started_at, duration_ms)
@@ -126,6 +126,20 @@ WITH u AS (
 )
 SELECT id::text, status FROM u
 """  # noqa: S608  only constants of this module are put in
+
+# For a batch with in-app deliveries: what was delivered lies in the inbox from the same moment on. Its notifications
+# are of the same days as the deliveries. They are named as an array, since these connections join without loops.
+RECORD_INBOX = RECORD.replace(
+    "SELECT id::text, status FROM u",
+    """, boxed AS (
+    UPDATE notification n SET inbox_at = now()
+    WHERE n.id = ANY(ARRAY(SELECT u.notification_id FROM u WHERE u.channel = 'IN_APP' AND u.status = 'DELIVERED'))
+      AND n.id >= %(low)s::uuid AND n.id < %(high)s::uuid AND n.inbox_at IS NULL
+    RETURNING n.id
+)
+SELECT u.id::text, u.status, u.tenant_id, u.user_id, u.notification_id::text, b.id IS NOT NULL
+FROM u LEFT JOIN boxed b ON b.id = u.notification_id""",
+)
 
 DEFER = """
 WITH c AS MATERIALIZED (
@@ -290,31 +304,48 @@ def claim(
     return [(row[0], row[1], row[2], row[3]) for row in found]
 
 
+class Boxed(NamedTuple):
+    """A notification that came into a user's inbox."""
+
+    tenant_id: str
+    user_id: str
+    notification_id: str
+
+
 def record(connection: Connection, batch: Sequence[Recordable], now: float) -> dict[str, str]:
     """Write the outcomes of `batch`; return the new status of each row that was still ours.
 
     `now` is the same monotonic clock as `started`. The batch names each id at most once.
     """
-    found = _rows(
-        connection,
-        RECORD,
-        {
-            "ids": uuids([r.id for r in batch]),
-            "tokens": numbers([r.token for r in batch]),
-            "outcomes": texts([r.outcome for r in batch]),
-            "finals": "{" + ",".join(["t" if r.is_final else "f" for r in batch]) + "}",
-            "codes": texts([r.code for r in batch]),
-            "details": texts([r.detail for r in batch]),
-            "message_ids": texts([r.message_id for r in batch]),
-            "providers": texts([r.provider for r in batch]),
-            "delays": numbers([r.delay_seconds for r in batch]),
-            "graces": numbers([r.grace_seconds for r in batch]),
-            "extras": numbers([r.extra for r in batch]),
-            "ages": numbers([max(now - r.started, 0.0) for r in batch]),
-            "durations": numbers([r.duration_ms for r in batch]),
-        },
-    )
-    return {row[0]: row[1] for row in found}
+    return {row[0]: row[1] for row in _rows(connection, RECORD, _outcomes(batch, now))}
+
+
+def record_inbox(
+    connection: Connection, batch: Sequence[Recordable], now: float
+) -> tuple[dict[str, str], list[Boxed]]:
+    """As `record`, for a batch that has in-app deliveries; return also what came into whose inbox."""
+    low, high = day_range([UUID(each.id) for each in batch])
+    values = _outcomes(batch, now) | {"low": str(low), "high": str(high)}
+    found = _rows(connection, RECORD_INBOX, values)
+    return {row[0]: row[1] for row in found}, [Boxed(*row[2:5]) for row in found if row[5]]
+
+
+def _outcomes(batch: Sequence[Recordable], now: float) -> dict[str, Any]:
+    return {
+        "ids": uuids([r.id for r in batch]),
+        "tokens": numbers([r.token for r in batch]),
+        "outcomes": texts([r.outcome for r in batch]),
+        "finals": "{" + ",".join(["t" if r.is_final else "f" for r in batch]) + "}",
+        "codes": texts([r.code for r in batch]),
+        "details": texts([r.detail for r in batch]),
+        "message_ids": texts([r.message_id for r in batch]),
+        "providers": texts([r.provider for r in batch]),
+        "delays": numbers([r.delay_seconds for r in batch]),
+        "graces": numbers([r.grace_seconds for r in batch]),
+        "extras": numbers([r.extra for r in batch]),
+        "ages": numbers([max(now - r.started, 0.0) for r in batch]),
+        "durations": numbers([r.duration_ms for r in batch]),
+    }
 
 
 def defer(

@@ -37,8 +37,8 @@ STATUS = f"""CASE
     ELSE 'EXPIRED' END"""
 """`app.domain.summary.summarise` over the deliveries `d` of one notification; a test compares the two."""
 
-_COLUMNS = """s.id::text, s.user_id, s.category, s.priority, s.title, s.body, s.recipients, s.metadata,
-       s.suppressed, s.scheduled_at, s.expires_at, s.created_at, s.inbox_at, s.seen_at, s.read_at, s.archived_at"""
+_COLUMNS = """s.id::text, s.user_id, s.category, s.priority, s.sealed, s.metadata, s.suppressed,
+       s.scheduled_at, s.expires_at, s.created_at, s.inbox_at, s.seen_at, s.read_at, s.archived_at"""
 
 _SCANNED = """SELECT * FROM notification n
     WHERE n.tenant_id = %(tenant_id)s{of_user} AND n.deleted_at IS NULL
@@ -51,7 +51,7 @@ SELECT {_COLUMNS}, f.deliveries
 FROM ({_SCANNED} LIMIT %(scan)s) s
 CROSS JOIN LATERAL (
     SELECT coalesce(json_agg(json_build_object(
-               'id', d.id, 'channel', d.channel, 'status', d.status, 'attempts', d.attempts,
+               'id', d.id, 'channel', d.channel, 'device_id', d.device_id, 'status', d.status, 'attempts', d.attempts,
                'next_attempt_at', d.next_attempt_at, 'provider', d.provider,
                'provider_message_id', d.provider_message_id, 'error_code', d.error_code,
                'last_error', d.last_error, 'uncertain', d.uncertain,
@@ -88,9 +88,7 @@ _BOXED = {"category": "text", "archived": "boolean", "unread": "boolean", "limit
 _END = "SELECT id::text FROM (" + _SCANNED + " OFFSET %(scan)s - 1 LIMIT 1) s"
 
 LIST_OF_USER = Prepared("list_of_user", _LIST.replace("{of_user}", _OF_USER), **_OWNER, **_RANGE, **_FILTERS)
-LIST_OF_TENANT = Prepared(
-    "list_of_tenant", _LIST.replace("{of_user}", ""), tenant_id="text", **_RANGE, **_FILTERS
-)
+LIST_OF_TENANT = Prepared("list_of_tenant", _LIST.replace("{of_user}", ""), tenant_id="text", **_RANGE, **_FILTERS)
 END_OF_USER = Prepared("scan_end_of_user", _END.replace("{of_user}", _OF_USER), **_OWNER, **_RANGE)
 END_OF_TENANT = Prepared("scan_end_of_tenant", _END.replace("{of_user}", ""), tenant_id="text", **_RANGE)
 INBOX = Prepared("inbox", _INBOX.replace("{of_user}", _OF_USER), **_OWNER, **_RANGE, **_BOXED)

@@ -128,7 +128,8 @@ def read_all(
 def delete(cursor: Cursor, tenant_id: str, identifier: UUID) -> int:
     """Hide a notification and call off what of it was not sent; return how many deliveries were called off."""
     low, high = siblings(identifier)
-    values = {"tenant_id": tenant_id, "id": str(identifier), "low": str(low), "high": str(high), "user_id": None}
+    values: dict[str, Any] = {"tenant_id": tenant_id, "id": str(identifier), "low": str(low), "high": str(high)}
+    values |= {"user_id": None, "with_deleted": True}
     run_as_tenant(cursor, DELETE + CANCEL, values)
     return sum(1 for row in cursor if row[3])
 

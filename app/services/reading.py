@@ -34,9 +34,13 @@ class ReadNotification:
         self._vault = vault
         self._settings = settings
 
-    def __call__(self, tenant_id: str, identifier: UUID, only_user: str | None = None) -> dict[str, Any]:
+    def __call__(
+        self, tenant_id: str, identifier: UUID, only_user: str | None = None, *, with_deleted: bool = False
+    ) -> dict[str, Any]:
         """Return a tenant's notification as the API shows it, if it is `only_user`'s; raise NotFound."""
-        row = self._pool.run(lambda cursor: notifications.read(cursor, tenant_id, identifier, only_user))
+        row = self._pool.run(
+            lambda cursor: notifications.read(cursor, tenant_id, identifier, only_user, with_deleted=with_deleted)
+        )
         if row is None:
             raise NotFound("DOMAIN_NOTIFICATION_NOT_FOUND", "There is no such notification.")
         attempts: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -46,8 +50,18 @@ class ReadNotification:
         priority = Priority(row["priority"])
         said = opened(self._vault, tenant_id, row["id"], row["sealed"])
         return _notification(row, said, priority) | {
-            "deliveries": [self._delivery(each, priority, attempts[each["id"]]) for each in row["deliveries"]]
+            "deleted_at": instant(row["deleted_at"]) if row["deleted_at"] else None,
+            "deliveries": [self._delivery(each, priority, attempts[each["id"]]) for each in row["deliveries"]],
         }
+
+    def listed(self, tenant_id: str, row: dict[str, Any]) -> dict[str, Any]:
+        """Return a row of `app.db.lists.page` as a list shows it: as one alone, but without attempts."""
+        priority = Priority(row["priority"])
+        said = opened(self._vault, tenant_id, row["id"], row["sealed"])
+        deliveries = [self._delivery(each, priority, []) for each in row["deliveries"]]
+        for delivery in deliveries:
+            del delivery["attempts"]
+        return _notification(row, said, priority) | {"deliveries": deliveries}
 
     def _delivery(self, row: dict[str, Any], priority: Priority, attempts: list[dict[str, Any]]) -> dict[str, Any]:
         status = DeliveryState(row["status"])
@@ -108,7 +122,13 @@ def _notification(row: dict[str, Any], said: dict[str, Any], priority: Priority)
         "scheduled_at": instant(row["scheduled_at"]) if row["scheduled_at"] else None,
         "expires_at": instant(row["expires_at"]) if row["expires_at"] else None,
         "suppressed": row["suppressed"],
-    }
+    } | marks(row)
+
+
+def marks(row: dict[str, Any]) -> dict[str, str | None]:
+    """Return what became of a notification in the inbox, as the API shows it."""
+    names = ("inbox_at", "seen_at", "read_at", "archived_at")
+    return {name: None if row[name] is None else instant(row[name]) for name in names}
 
 
 def _note(status: DeliveryState, *, is_uncertain: bool) -> str | None:

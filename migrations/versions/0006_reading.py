@@ -8,7 +8,7 @@ millisecond of acceptance, so its order is the order of acceptance, with a tie b
 from alembic import op
 
 revision = "0006"
-down_revision = "0002"
+down_revision = "0003"
 
 _COLUMNS = """
 ALTER TABLE notification ADD COLUMN inbox_at timestamptz, ADD COLUMN seen_at timestamptz;

@@ -19,6 +19,7 @@ from app.sealing import Vault
 from app.services.accept.plan import plan
 from app.services.accept.rows import NOISE_BYTES, Rows
 from app.services.accept.submission import Answer, IdempotencyKey, Submission
+from app.services.arrivals import Arrivals
 from app.services.refusal import Problem, Refused
 
 Nudge = Callable[[Priority], None]
@@ -31,9 +32,17 @@ class Accept:
     """The use case. Holds no state between calls."""
 
     def __init__(
-        self, pool: RequestPool, vault: Vault, nudge: Nudge, *, attempts_allowed: int, schedule_max_days: int
+        self,
+        pool: RequestPool,
+        vault: Vault,
+        nudge: Nudge,
+        arrivals: Arrivals,
+        *,
+        attempts_allowed: int,
+        schedule_max_days: int,
     ) -> None:
         self._pool = pool
+        self._arrivals = arrivals
         self._rows = Rows(vault, attempts_allowed)
         self._nudge = nudge
         self._horizon = timedelta(days=schedule_max_days)
@@ -52,8 +61,12 @@ class Accept:
         self._check(submission)
         made = plan(submission, known.user)
         row = self._rows.row(tenant_id, submission, made, key)
-        stored, kept = self._pool.run(lambda cursor: _store_or_find(cursor, row))
+        inboxes = [(tenant_id, submission.user_id)] if made.is_for_inbox else []
+        with self._arrivals.expected(inboxes):
+            stored, kept = self._pool.run(lambda cursor: _store_or_find(cursor, row))
         if stored is not None:
+            if inboxes and stored.is_due:
+                self._arrivals.tell(tenant_id, submission.user_id, row["id"])
             for each in made.deliveries:
                 metrics.ACCEPTED.labels(each.channel, submission.priority.name).inc()
             if stored.is_due and made.deliveries:
@@ -89,9 +102,17 @@ class Accept:
             texts.append(row)
             counts.update((each.channel, submission.priority) for each in made.deliveries)
         text = f"[{b','.join(texts).decode()}]"
-        due = self._pool.once(
-            lambda cursor: notifications.accept_many(cursor, tenant_id, text, self._rows.attempts_allowed)
-        )
+        boxed = [
+            (submission.user_id, identifier)
+            for submission, made, identifier in zip(submissions, plans, identifiers, strict=True)
+            if made.is_for_inbox and submission.scheduled_at is None
+        ]
+        with self._arrivals.expected([(tenant_id, user_id) for user_id, _ in boxed]):
+            due = self._pool.once(
+                lambda cursor: notifications.accept_many(cursor, tenant_id, text, self._rows.attempts_allowed)
+            )
+        for user_id, identifier in boxed:
+            self._arrivals.tell(tenant_id, user_id, identifier)
         for (channel, priority), count in counts.items():
             metrics.ACCEPTED.labels(channel, priority.name).inc(count)
         for number in due:

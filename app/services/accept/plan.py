@@ -33,6 +33,11 @@ class Plan:
     suppressed: list[dict[str, str]] = field(default_factory=list)
     recipients: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def is_for_inbox(self) -> bool:
+        """Whether it comes into the in-app inbox as soon as it is due."""
+        return any(each.channel is Channel.IN_APP and each.held_until is None for each in self.deliveries)
+
 
 def plan(submission: Submission, user: KnownUser | None) -> Plan:
     """Return the plan; raise Refused when a recipient is no address, or a channel has nobody to go to."""

@@ -17,6 +17,7 @@ from sqlalchemy.exc import DataError, SQLAlchemyError
 from app.db import deliveries
 from app.db.deliveries import Loaded
 from app.db.steady import SteadyConnections
+from app.domain.kinds import Channel
 from app.limits.crashes import CrashCounter
 from app.observability import metrics
 from app.observability.logging import get_logger
@@ -198,9 +199,12 @@ class Lane:
                 log.exception("render_failed", delivery_id=row.id)
                 failures.append((row.id, row.attempts, "render_failed", type(error).__name__))
             else:
-                ready.append(
-                    Work(row.id, row.attempts, row.attempts_allowed, message, parked.parked_at, now + row.due_in)
+                work = Work(
+                    row.id, row.attempts, row.attempts_allowed, message, parked.parked_at, now + row.due_in
                 )
+                if self.key.channel is Channel.IN_APP:
+                    work.inbox = (row.tenant_id, row.user_id)
+                ready.append(work)
         if wanted:
             metrics.CLAIM_LOST.labels(self.key.priority.name).inc(len(wanted))
         if failures:

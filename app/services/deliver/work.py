@@ -31,6 +31,8 @@ class Work:
     token: int = 0
     fence_until: float = 0.0
     started: float = 0.0
+    inbox: tuple[str, str] | None = None
+    """Whose inbox it comes into, (tenant, user), when it is an in-app delivery."""
 
 
 @dataclass(slots=True)
