@@ -74,7 +74,7 @@ class DeliveryView(ListedDelivery):
 
 
 class ListedNotification(BaseModel):
-    """A notification with its deliveries. `inbox_at`: when it came into the in-app inbox; null, it is not in it."""
+    """A notification with its deliveries. `inbox_at` says since when it is in the inbox; null: it is not."""
 
     id: str
     status: str

@@ -2,8 +2,8 @@
 
 A tag is a digest of the answer's bytes, so it is a strong one, and equal tags mean equal answers. A proxy that
 compresses an answer on the way changes the tag: nginx marks it as weak (`W/"x"`), Apache and others append the
-coding (`"x-gzip"`). A client sends back what it was given, so both changes are undone before tags are compared, also
-for `If-Match`: what our own tag says is exact whatever a proxy did to it.
+coding (`"x-gzip"`). A client sends back what it was given, so both changes are undone before tags are compared,
+also for `If-Match`: what our own tag says is exact whatever a proxy did to it.
 """
 
 import hashlib

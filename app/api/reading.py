@@ -132,6 +132,7 @@ def read_inbox(caller: Caller) -> Response:
 def read_inbox_of_user(user_id: str, caller: Caller) -> Response:
     """As `GET /v1/inbox`. A user's id with a slash in it goes there, in the query."""
     page = page_query(query.names(query.INBOX))
+    query.refuse_unstorable("user_id", user_id)
     refuse_others(caller, user_id)
     return _inbox(caller, user_id, page)
 

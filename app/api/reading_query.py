@@ -97,9 +97,15 @@ def needed(user_id: str | None) -> str:
 def text(name: str) -> str | None:
     """Return an argument that is text which can be stored; raise ApiError."""
     value = request.args.get(name)
-    if value is not None and (not 0 < len(value) <= _TEXT_LIMIT or "\0" in value or not _is_encodable(value)):
-        raise refusal(name, f"must be 1 to {_TEXT_LIMIT} characters that can be stored")
+    if value is not None:
+        refuse_unstorable(name, value)
     return value
+
+
+def refuse_unstorable(name: str, value: str) -> None:
+    """Raise ApiError for text that is empty, too long, or cannot be stored."""
+    if not 0 < len(value) <= _TEXT_LIMIT or "\0" in value or not _is_encodable(value):
+        raise refusal(name, f"must be 1 to {_TEXT_LIMIT} characters that can be stored")
 
 
 def instant(name: str) -> datetime | None:

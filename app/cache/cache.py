@@ -2,29 +2,31 @@
 
 Why no old value stays. Let a writer change rows in a transaction, and a reader read them and keep what it read:
 
-1. A reader may keep a value only under a lease, a random token that it got *before* it read the rows. The token lies
-   in the entry itself; `store` keeps the value only while the token is still there.
+1. A reader may keep a value only under a lease, a random token that it got *before* it read the rows. The token
+   lies in the entry itself; `store` keeps the value only while the token is still there.
 2. A writer marks the key *before* its transaction can commit. The mark drops the entry with its lease, so whoever
    read earlier cannot keep what it read; and while it stands, readers get no lease: they read the rows and keep
    nothing.
-3. The mark is taken away after the commit. A lease granted from then on is followed by a read that sees the commit.
+3. The mark is taken away after the commit. A lease granted from then on is followed by a read that sees the
+   commit.
 
 So a value that is kept was read under a lease granted when no marked writer was between its mark and its commit,
-and every later writer drops it. A writer that dies after its mark leaves it to run out, MARK_SECONDS later, which is
-longer than any statement of a request may go on at the server. With several writers each has a mark of its own.
-The entry may be evicted at any time: the lease goes with it, and nothing is kept. Tokens are random, since a counter
-that is evicted would count again from the start.
+and every later writer drops it. A writer that dies after its mark leaves it to run out, MARK_SECONDS later,
+which is longer than any statement of a request may go on at the server. With several writers each has a mark of
+its own. The entry may be evicted at any time: the lease goes with it, and nothing is kept. Tokens are random,
+since a counter that is evicted would count again from the start.
 
-What is left: a writer that cannot reach Redis while readers can. It does not wait. The keys go to the courier, which
-drops the entries as soon as the server answers, for as long as an entry can live; a process that ends before that
-leaves an old value until its lifetime is over. And a server that is restarted from a snapshot would bring back
-entries dropped since: entries belong to an era, the server's own run id, learned anew with every connection.
+What is left: a writer that cannot reach Redis while readers can. It does not wait. The keys go to the courier,
+which drops the entries as soon as the server answers, for as long as an entry can live; a process that ends
+before that leaves an old value until its lifetime is over. And a server that is restarted from a snapshot would
+bring back entries dropped since: entries belong to an era, the server's own run id, learned anew with every
+connection.
 
 A stampede is held off three times: an entry is recomputed by one reader shortly before it ends, with a chance that
-grows towards the end and with what the reading costs (XFetch: Vattani, Chierichetti, Lowenstein 2015); of those that
-find none, one has the lease; threads of its process wait for its result, other processes ask again for a moment.
-Joining a reading of another thread never gives a value from before one's own write: one joins by the token that the
-server names, and a write in between would have taken it away.
+grows towards the end and with what the reading costs (XFetch: Vattani, Chierichetti, Lowenstein 2015); of those
+that find none, one has the lease; threads of its process wait for its result, other processes ask again for a
+moment. Joining a reading of another thread never gives a value from before one's own write: one joins by the
+token that the server names, and a write in between would have taken it away.
 """
 
 import hashlib
@@ -167,7 +169,7 @@ class Cache:
     def _ask(self, namespace: Namespace[Any], key: Key, token: str) -> tuple[str, bytes]:
         answer: list[list[bytes]] = []
         early = -math.log(1.0 - random.random())
-        arguments = [token, LEASE_SECONDS * 1000, early]
+        arguments: list[str | float] = [token, LEASE_SECONDS * 1000, early]
         self._try(lambda: answer.insert(0, self._look(keys=self._names(namespace, key), args=arguments)))
         result = answer[0][0].decode() if answer else "down"
         metrics.CACHE_LOOKS.labels(namespace.name, result).inc()

@@ -20,7 +20,7 @@ _BATCH = 200
 _QUEUE = 100_000
 _PAUSE_SECONDS = 0.5
 
-Command = tuple[str | bytes | int, ...]
+Command = tuple[str | bytes | memoryview | int, ...]
 
 _log = get_logger(__name__)
 

@@ -115,8 +115,9 @@ WITH u AS (
               extra, age_seconds, duration_ms)
     WHERE d.id = r.id AND d.id = ANY(%(ids)s::uuid[]) AND d.lease_token = r.token
       AND d.status = ANY('{{SENDING,UNKNOWN}}') AND NOT (d.status = 'UNKNOWN' AND r.outcome = 'unknown')
-    RETURNING d.id, d.attempts, d.tenant_id, d.user_id, d.notification_id, d.channel, d.status, r.provider, r.outcome, r.code, r.detail,
-              now() - make_interval(secs => r.age_seconds) AS started_at, r.duration_ms
+    RETURNING d.id, d.attempts, d.tenant_id, d.user_id, d.notification_id, d.channel, d.status,
+              r.provider, r.outcome, r.code, r.detail, now() - make_interval(secs => r.age_seconds) AS started_at,
+              r.duration_ms
 ), a AS (
     INSERT INTO attempt (delivery_id, number, tenant_id, provider, outcome, code, detail, started_at, duration_ms)
     SELECT id, attempts, tenant_id, provider, outcome, code, detail, started_at, duration_ms FROM u
@@ -127,8 +128,9 @@ WITH u AS (
 SELECT id::text, status FROM u
 """  # noqa: S608  only constants of this module are put in
 
-# For a batch with in-app deliveries: what was delivered lies in the inbox from the same moment on. Its notifications
-# are of the same days as the deliveries. They are named as an array, since these connections join without loops.
+# For a batch with in-app deliveries: what was delivered lies in the inbox from the same moment on. Its
+# notifications are of the same days as the deliveries. They are named as an array, since these connections join
+# without loops.
 RECORD_INBOX = RECORD.replace(
     "SELECT id::text, status FROM u",
     """, boxed AS (

@@ -41,7 +41,8 @@ WITH given AS (
                               delivery_count, scheduled_at, expires_at, created_at, inbox_at)
     SELECT id, tenant_id, user_id, %(category)s, priority, %(sealed)s, %(metadata)s::jsonb, %(suppressed)s::jsonb,
            %(delivery_count)s, scheduled_at, expires_at, created_at,
-           (SELECT now() FROM unnest(%(channels)s::text[], %(held_until)s::timestamptz[]) AS d (channel, held_until)
+           (SELECT now()
+            FROM unnest(%(channels)s::text[], %(held_until)s::timestamptz[]) AS d (channel, held_until)
             WHERE d.channel = 'IN_APP' AND greatest(due_at, d.held_until) <= now() LIMIT 1)
     FROM given, claimed
 ), made AS (

@@ -1,8 +1,8 @@
 """Statements that are planned once a connection and not once a request.
 
-A statement that reads ninety daily partitions takes 12 to 50 ms to plan and 1 to 2 ms to run. Prepared, it keeps one
-plan for all values, and PostgreSQL leaves out the partitions that the bounds on the id exclude when it starts to
-run it. The plan is made anew by itself when a partition comes or goes.
+A statement that reads ninety daily partitions takes 12 to 50 ms to plan and 1 to 2 ms to run. Prepared, it keeps
+one plan for all values, and PostgreSQL leaves out the partitions that the bounds on the id exclude when it
+starts to run it. The plan is made anew by itself when a partition comes or goes.
 
 A plan outlives the statistics it was made with: a partition that was empty then would be scanned whole once it is
 full. So these statements are planned without the kinds of nodes that would do that; what is left are the indexes,
@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 from app.db.requests import Cursor, DriverConnection
 from app.db.tenancy import run_as_tenant
 
-_PLANNED = """SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL enable_seqscan = off;
+PLANNED = """SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL enable_seqscan = off;
 SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off; """
 
 _known: WeakKeyDictionary[DriverConnection, set[str]] = WeakKeyDictionary()
@@ -42,4 +42,4 @@ def run_prepared(cursor: Cursor, prepared: Prepared, values: Mapping[str, Any]) 
     if prepared.name not in known:
         cursor.execute(prepared.prepare)
         known.add(prepared.name)
-    run_as_tenant(cursor, _PLANNED + prepared.execute, values)
+    run_as_tenant(cursor, PLANNED + prepared.execute, values)

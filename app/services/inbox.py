@@ -59,7 +59,7 @@ class Inbox:
         return count, used
 
     def delete(self, tenant_id: str, identifier: UUID, only_user: str | None = None) -> None:
-        """Hide a notification from everybody but an ADMIN, and call off what of it was not sent; raise NotFound."""
+        """Hide a notification from all but an ADMIN, and call off what of it was not sent; raise NotFound."""
         owner = self._owner(tenant_id, identifier, only_user)
         with self._cache.changing(UNREAD, (tenant_id, owner.user_id)):
             cancelled = self._pool.run(lambda cursor: marks.delete(cursor, tenant_id, identifier))

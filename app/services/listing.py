@@ -38,7 +38,7 @@ class Filter:
     @property
     def is_selective(self) -> bool:
         """Whether rows that are looked at may not fit."""
-        return not self.category is self.channel is self.status is self.unread is None
+        return any(each is not None for each in (self.category, self.channel, self.status, self.unread))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,30 +59,33 @@ class Lists:
         self._read = read
 
     def notifications(self, tenant_id: str, wanted: Filter, limit: int, cursor: str | None = None) -> Listed:
-        """Return a page of a tenant's notifications, newest first; raise ValueError for a cursor of another list."""
+        """Return a page of a tenant's notifications, newest first; raise ValueError for another list's cursor."""
         scan = SCAN if wanted.is_selective else limit + 1
         rows, following = self._page(
-            f"notifications {tenant_id}", lists.page, tenant_id, wanted, limit, scan, cursor
+            lists.page, tenant_id, wanted, name="notifications", limit=limit, scan=scan, cursor=cursor
         )
         return Listed([self._read.listed(tenant_id, row) for row in rows], following)
 
     def inbox(self, tenant_id: str, wanted: Filter, limit: int, cursor: str | None = None) -> Listed:
         """Return a page of the inbox of `wanted.user_id`, newest first; raise ValueError as above."""
-        rows, following = self._page(f"inbox {tenant_id}", lists.inbox, tenant_id, wanted, limit, SCAN, cursor)
+        rows, following = self._page(
+            lists.inbox, tenant_id, wanted, name="inbox", limit=limit, scan=SCAN, cursor=cursor
+        )
         return Listed([self._item(tenant_id, row) for row in rows], following)
 
     def _page(
         self,
-        name: str,
         fetch: _Fetch,
         tenant_id: str,
         wanted: Filter,
+        *,
+        name: str,
         limit: int,
         scan: int,
         cursor: str | None,
     ) -> tuple[list[dict[str, Any]], str | None]:
         # A cursor belongs to the whose-list and not to its filters: another filter goes on from the same place.
-        scope = f"{name}\0{wanted.user_id or ''}"
+        scope = f"{name} {tenant_id}\0{wanted.user_id or ''}"
         before = first_id_at(wanted.until) if wanted.until is not None else _BEYOND
         if cursor is not None:
             before = min(before, UUID(self._cursors.read(scope, cursor)))

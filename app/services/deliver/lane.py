@@ -199,12 +199,17 @@ class Lane:
                 log.exception("render_failed", delivery_id=row.id)
                 failures.append((row.id, row.attempts, "render_failed", type(error).__name__))
             else:
-                work = Work(
-                    row.id, row.attempts, row.attempts_allowed, message, parked.parked_at, now + row.due_in
+                ready.append(
+                    Work(
+                        row.id,
+                        row.attempts,
+                        row.attempts_allowed,
+                        message,
+                        parked.parked_at,
+                        now + row.due_in,
+                        inbox=self._inbox_of(row),
+                    )
                 )
-                if self.key.channel is Channel.IN_APP:
-                    work.inbox = (row.tenant_id, row.user_id)
-                ready.append(work)
         if wanted:
             metrics.CLAIM_LOST.labels(self.key.priority.name).inc(len(wanted))
         if failures:
@@ -212,6 +217,9 @@ class Lane:
         self.defer(locked, KEY_MISSING_SECONDS, 0.5, "key")
         if ready:
             self.ready.put(ready)
+
+    def _inbox_of(self, row: Loaded) -> tuple[str, str] | None:
+        return (row.tenant_id, row.user_id) if self.key.channel is Channel.IN_APP else None
 
     def _is_for_now(self, row: Loaded, parked: Parked, now: float) -> bool:
         """Tell whether a loaded row is due, and at the attempts that its message names."""

@@ -182,7 +182,7 @@ def test_a_look_up_reads_one_partition_of_each_table(engine: Engine) -> None:
     """Fails when a query by notification id does not bound the ids of the deliveries."""
     identifier = mint()[0]
     low, high = str(identifier), str(identifier)
-    values = {"tenant_id": "demo", "id": str(identifier), "low": low, "high": high}
+    values = {"tenant_id": "demo", "id": str(identifier), "low": low, "high": high, "with_deleted": False}
     for statement, user_id in itertools.product((READ, CANCEL), (None, "u1")):
         with engine.begin() as connection:
             connection.exec_driver_sql("SET LOCAL ROLE arauto_api")
