@@ -115,7 +115,7 @@ WITH u AS (
               extra, age_seconds, duration_ms)
     WHERE d.id = r.id AND d.id = ANY(%(ids)s::uuid[]) AND d.lease_token = r.token
       AND d.status = ANY('{{SENDING,UNKNOWN}}') AND NOT (d.status = 'UNKNOWN' AND r.outcome = 'unknown')
-    RETURNING d.id, d.attempts, d.tenant_id, d.user_id, d.notification_id, d.channel, d.status,
+    RETURNING d.id, d.attempts, d.tenant_id, d.user_id, d.notification_id, d.channel, d.status, d.delivered_at,
               r.provider, r.outcome, r.code, r.detail, now() - make_interval(secs => r.age_seconds) AS started_at,
               r.duration_ms
 ), a AS (
@@ -127,21 +127,6 @@ WITH u AS (
 )
 SELECT id::text, status FROM u
 """  # noqa: S608  only constants of this module are put in
-
-# For a batch with in-app deliveries: what was delivered lies in the inbox from the same moment on. Its
-# notifications are of the same days as the deliveries. They are named as an array, since these connections join
-# without loops.
-RECORD_INBOX = RECORD.replace(
-    "SELECT id::text, status FROM u",
-    """, boxed AS (
-    UPDATE notification n SET inbox_at = now()
-    WHERE n.id = ANY(ARRAY(SELECT u.notification_id FROM u WHERE u.channel = 'IN_APP' AND u.status = 'DELIVERED'))
-      AND n.id >= %(low)s::uuid AND n.id < %(high)s::uuid AND n.inbox_at IS NULL
-    RETURNING n.id
-)
-SELECT u.id::text, u.status, u.tenant_id, u.user_id, u.notification_id::text, b.id IS NOT NULL
-FROM u LEFT JOIN boxed b ON b.id = u.notification_id""",
-)
 
 DEFER = """
 WITH c AS MATERIALIZED (
@@ -261,7 +246,7 @@ def texts(values: Sequence[str | None]) -> str:
     return "{" + ",".join(quoted) + "}"
 
 
-def _rows(connection: Connection, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+def fetch(connection: Connection, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
     """Run a statement and fetch the driver's own tuples: the hot path needs no named columns."""
     result = connection.exec_driver_sql(statement, parameters)
     assert result.cursor is not None
@@ -276,7 +261,7 @@ def load(connection: Connection, ids: Sequence[str]) -> list[Loaded]:
     Rows that are not PENDING or QUEUED, or past their deadline, are absent.
     """
     low, high = day_range([UUID(min(ids)), UUID(max(ids))])
-    found = _rows(connection, LOAD, {"ids": uuids(ids), "low": str(low), "high": str(high)})
+    found = fetch(connection, LOAD, {"ids": uuids(ids), "low": str(low), "high": str(high)})
     return [Loaded._make(row) for row in found]
 
 
@@ -293,7 +278,7 @@ def claim(
 
     Returns (id, lease token, seconds to the end of the lease, seconds to expiry or None), by the database's clock.
     """
-    found = _rows(
+    found = fetch(
         connection,
         CLAIM,
         {
@@ -306,33 +291,16 @@ def claim(
     return [(row[0], row[1], row[2], row[3]) for row in found]
 
 
-class Boxed(NamedTuple):
-    """A notification that came into a user's inbox."""
-
-    tenant_id: str
-    user_id: str
-    notification_id: str
-
-
 def record(connection: Connection, batch: Sequence[Recordable], now: float) -> dict[str, str]:
     """Write the outcomes of `batch`; return the new status of each row that was still ours.
 
     `now` is the same monotonic clock as `started`. The batch names each id at most once.
     """
-    return {row[0]: row[1] for row in _rows(connection, RECORD, _outcomes(batch, now))}
+    return {row[0]: row[1] for row in fetch(connection, RECORD, outcomes(batch, now))}
 
 
-def record_inbox(
-    connection: Connection, batch: Sequence[Recordable], now: float
-) -> tuple[dict[str, str], list[Boxed]]:
-    """As `record`, for a batch that has in-app deliveries; return also what came into whose inbox."""
-    low, high = day_range([UUID(each.id) for each in batch])
-    values = _outcomes(batch, now) | {"low": str(low), "high": str(high)}
-    found = _rows(connection, RECORD_INBOX, values)
-    return {row[0]: row[1] for row in found}, [Boxed(*row[2:5]) for row in found if row[5]]
-
-
-def _outcomes(batch: Sequence[Recordable], now: float) -> dict[str, Any]:
+def outcomes(batch: Sequence[Recordable], now: float) -> dict[str, Any]:
+    """Return the parameters of RECORD."""
     return {
         "ids": uuids([r.id for r in batch]),
         "tokens": numbers([r.token for r in batch]),

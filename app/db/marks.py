@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from app.db import notifications
 from app.db.lists import UNREAD
-from app.db.notifications import CANCEL
 from app.db.prepared import Prepared, run_prepared
 from app.db.requests import Cursor
 from app.db.tenancy import run_as_tenant
@@ -130,7 +130,7 @@ def delete(cursor: Cursor, tenant_id: str, identifier: UUID) -> int:
     low, high = siblings(identifier)
     values: dict[str, Any] = {"tenant_id": tenant_id, "id": str(identifier), "low": str(low), "high": str(high)}
     values |= {"user_id": None, "with_deleted": True}
-    run_as_tenant(cursor, DELETE + CANCEL, values)
+    run_as_tenant(cursor, DELETE + notifications.CANCEL, values)
     return sum(1 for row in cursor if row[3])
 
 

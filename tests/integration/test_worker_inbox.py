@@ -8,7 +8,7 @@ import redis
 from sqlalchemy.engine import Engine
 
 from app.cache.namespaces import UNREAD
-from app.db import deliveries
+from app.db import inbox_arrivals
 from app.db.deliveries import WRITE_OPTIONS, Recordable
 from app.db.session import make_engine
 from app.domain.inbox_channel import inbox_channel
@@ -77,7 +77,7 @@ def test_the_inbox_is_written_by_the_primary_key(database_url: str, engine: Engi
 
     try:
         with made.connect() as connection:
-            deliveries.record_inbox(Looking(), [one], 0.0)  # type: ignore[arg-type]
+            inbox_arrivals.record(Looking(), [one], 0.0)  # type: ignore[arg-type]
             statement, values = seen[0]
             lines = connection.exec_driver_sql(f"EXPLAIN {statement}", values).scalars().all()
     finally:

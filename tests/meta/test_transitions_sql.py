@@ -21,6 +21,7 @@ VERBS = {
     "deliveries.REJECT": ("reject_unrenderable",),
     "deliveries.GIVE_BACK": ("give_back",),
     "deliveries.RECORD": ("mark_sent", "retry", "reject", "mark_unknown"),
+    "inbox_arrivals.RECORD_INBOX": ("mark_sent", "retry", "reject", "mark_unknown"),
     "recovery.RESCUE_SENDING": ("rescue_sending",),
     "recovery.RESOLVE": ("resolve_resend", "resolve_hold"),
     "recovery.EXPIRE": ("expire",),

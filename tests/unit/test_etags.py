@@ -1,7 +1,5 @@
 """Entity tags: conditional reads and writes, also through proxies that change tags on the way."""
 
-from collections.abc import Iterator
-
 import pytest
 from flask import Flask, Response
 from flask.testing import FlaskClient
@@ -12,7 +10,7 @@ THING = {"text": "one"}
 
 
 @pytest.fixture
-def client() -> Iterator[FlaskClient]:
+def client() -> FlaskClient:
     """An application with one thing that is read and written."""
     app = Flask("etags")
     errors.register(app)
@@ -33,7 +31,7 @@ def client() -> Iterator[FlaskClient]:
         etags.check_write(None)
         return Response(status=201)
 
-    yield app.test_client()
+    return app.test_client()
 
 
 def through(proxy: str, tag: str) -> str:
@@ -52,7 +50,7 @@ PROXIES = ["none", "nginx", "apache", "brotli", "caddy", "semicolon"]
 
 @pytest.mark.parametrize("proxy", PROXIES)
 def test_a_conditional_write_works_through_a_compressing_proxy(client: FlaskClient, proxy: str) -> None:
-    """Case K11. What was read may be written over once; a tag of what was there before is refused with the present one.
+    """Case K11. What was read may be written over once; an older tag is refused with the present one.
 
     Fails with a strong comparison that takes tags as they come.
     """

@@ -15,7 +15,7 @@ from time import monotonic
 from redis.exceptions import RedisError
 from sqlalchemy.exc import DataError, IntegrityError, ProgrammingError, SQLAlchemyError
 
-from app.db import deliveries
+from app.db import deliveries, inbox_arrivals
 from app.db.deliveries import Recordable
 from app.db.steady import SteadyConnections
 from app.limits.guard import Guard
@@ -206,7 +206,7 @@ class Recorder:
         if not concerned:
             return self._database.run(deliveries.record, records, started)
         with self._arrivals.expected(concerned):
-            statuses, boxed = self._database.run(deliveries.record_inbox, records, started)
+            statuses, boxed = self._database.run(inbox_arrivals.record, records, started)
         for each in boxed:
             self._arrivals.tell(each.tenant_id, each.user_id, each.notification_id)
         return statuses

@@ -112,7 +112,7 @@ def test_the_filters_of_an_inbox(api: Api) -> None:
 
 
 def test_all_are_read_up_to_an_instant(api: Api) -> None:
-    """Of one category or of all; the answer says how many and up to when. Others and other users are left alone."""
+    """Of one category or of all; the answer says how many and up to when. Other users are left alone."""
     old = send(api)
     until = api.read(old).get_json()["inbox_at"]
     time_moves(until)
@@ -166,7 +166,7 @@ def _unread() -> Any:
 
 
 def test_a_deleted_notification_is_gone_for_all_but_an_administrator(api: Api, rows: Rows) -> None:
-    """404 everywhere and in no list; what was not sent is called off; an administrator restores it, and only that."""
+    """404 everywhere and in no list; what was not sent is called off; an administrator shows it again."""
     identifier = send(api, channels=["IN_APP", "SMS"])
     ana = api.bearer(role=Role.USER, subject="ana")
     assert call(api, "DELETE", identifier, api.bearer(role=Role.USER, subject="bea")).status_code == 404
