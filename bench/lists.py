@@ -114,7 +114,7 @@ def _grow(stack: Stack, user: str, count: int, *, users: int, oldest: int, newes
 
 
 def _page_seconds(stack: Stack, query: str) -> float:
-    """Return a page's time, one request after the other, when the plans are made and nothing else has the cores."""
+    """Return a page's time, one request after the other: that of a moment when nothing else has the cores."""
     found = asyncio.run(_read(f"{stack.api}/v1/notifications{query}", stack.token, pages=_PAGES))
     return percentile(found[_PAGES // 4 :], 20)
 

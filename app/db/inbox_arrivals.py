@@ -35,7 +35,7 @@ class Boxed(NamedTuple):
 
 
 def record(connection: Connection, batch: Sequence[Recordable], now: float) -> tuple[dict[str, str], list[Boxed]]:
-    """As `app.db.deliveries.record`, for a batch with in-app deliveries; return also what came into whose inbox."""
+    """As `app.db.deliveries.record`, for a batch with in-app deliveries; say too what came into whose inbox."""
     low, high = day_range([UUID(each.id) for each in batch])
     values = deliveries.outcomes(batch, now) | {"low": str(low), "high": str(high)}
     found = deliveries.fetch(connection, RECORD_INBOX, values)
