@@ -26,7 +26,7 @@ _CHUNK = 100_000
 _PAGES = 200
 _DAY_MS = 86_400_000
 
-# Notifications `first` to `last`, evenly over the days from `newest` to `oldest` ago. Each has one delivery, of the
+# Notifications `first` to `last`, evenly over the days from `newest` to `oldest` ago. Each has one delivery of the
 # same millisecond. Nothing is sealed: an erased notification costs a list the same SQL.
 _GROW = """
 WITH told AS (

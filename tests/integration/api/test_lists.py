@@ -264,7 +264,7 @@ STATEMENTS = [lists.LIST_OF_USER, lists.LIST_OF_TENANT, lists.INBOX, lists.COUNT
 def test_a_list_reads_indexes_in_their_order(engine: Engine, statement: Prepared) -> None:
     """Over two weeks of partitions that hold next to nothing: no scan of a table, no sort.
 
-    Fails when a list is planned without `PLANNED`: small partitions are scanned whole, as long as the plan lives.
+    Fails when the index of the tenant has no condition: it then serves one user with a walk over all of them.
     """
     for back in range(2, 14):
         make_day(engine, utc_today() - timedelta(days=back))
