@@ -10,7 +10,19 @@ from functools import partial
 from flask import Flask, Response, g, request
 
 from app import wiring
-from app.api import api_keys, docs, errors, health, inbox, notifications, openapi, reading
+from app.api import (
+    api_keys,
+    devices,
+    docs,
+    errors,
+    health,
+    inbox,
+    inbox_tickets,
+    notifications,
+    openapi,
+    reading,
+    users,
+)
 from app.api.context import EXTENSION
 from app.observability import metrics
 from app.observability.logging import configure
@@ -23,6 +35,7 @@ def create_app(settings: Settings | None = None, services: wiring.ApiServices | 
     configure(settings, process="api")
     app = Flask("app", static_folder=None)
     app.config.update(openapi.options(), MAX_CONTENT_LENGTH=settings.api_max_body_bytes + 1)
+    app.config[users.BULK_LIMIT_BYTES] = settings.api_bulk_max_body_bytes
     app.url_map.strict_slashes = True
     app.url_map.redirect_defaults = False
     app.url_map.merge_slashes = False
@@ -34,6 +47,9 @@ def create_app(settings: Settings | None = None, services: wiring.ApiServices | 
     api.register_blueprint(reading.blueprint)
     api.register_blueprint(inbox.blueprint)
     api.register_blueprint(api_keys.blueprint)
+    api.register_blueprint(inbox_tickets.blueprint)
+    api.register_blueprint(users.blueprint)
+    api.register_blueprint(devices.blueprint)
     api.register_blueprint(health.blueprint)
     app.register_blueprint(docs.blueprint)
     app.extensions[docs.DOCUMENT] = api.spec.to_dict()

@@ -11,6 +11,7 @@ from app.kafka.reader import TopicReader
 from app.kafka.topics import ensure_topics
 from app.queues import BRIDGE_GROUP, DEAD_LETTER_TOPIC
 from app.services.dead_letters import DeadLetters
+from app.services.erase import Erase
 from app.services.expire import Expire
 from app.services.markers import Markers
 from app.services.nudge import Nudge
@@ -24,7 +25,7 @@ from app.services.resolve import Resolve, resend_pairs
 from app.services.retention import Retention
 from app.services.task_list import TaskList
 from app.settings import Settings
-from app.wiring import broker_client, nudge, once_per_process
+from app.wiring import broker_client, nudge, once_per_process, vault
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class UpkeepServices:
 
     partitions: PartitionsAhead
     retention: Retention
+    erase: Erase
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,7 @@ def upkeep_services(settings: Settings) -> UpkeepServices:
     return UpkeepServices(
         partitions=PartitionsAhead(engine, settings.partitions_ahead_days),
         retention=Retention(engine, settings.retention_days, settings.idempotency_retention_days),
+        erase=Erase(engine, vault(settings)),
     )
 
 

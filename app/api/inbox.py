@@ -20,6 +20,7 @@ from app.api.reading_schemas import Marks, ReadAllRequest, ReadAllView
 from app.api.schemas import validate
 from app.domain.callers import Caller, Role
 from app.domain.instants import instant
+from app.services.manage_users import sees_addresses
 from app.services.refusal import NotFound
 
 blueprint = Blueprint("inbox", __name__, url_prefix="/v1", description="What a reader does to notifications")
@@ -141,7 +142,9 @@ def restore(identifier: str, caller: Caller) -> Response:
     if caller.role is not Role.ADMIN:
         raise ApiError(HTTPStatus.FORBIDDEN, "AUTH_ROLE_NOT_ALLOWED", "This is open to the role ADMIN only.")
     services().inbox.restore(caller.tenant_id, _uuid(identifier))
-    return _json(services().read(caller.tenant_id, _uuid(identifier)))
+    return _json(
+        services().read(caller.tenant_id, _uuid(identifier), shows_addresses=sees_addresses(caller, None))
+    )
 
 
 def _mark(caller: Caller, identifier: str, mark: str) -> Response:

@@ -17,6 +17,7 @@ from app.api.errors import JSON
 from app.api.openapi import operation, route
 from app.api.schemas import NotificationRequest, validate
 from app.domain.callers import Caller, Role
+from app.services.manage_users import sees_addresses
 from app.services.refusal import NotFound
 
 READ = "notifications:read"
@@ -78,10 +79,17 @@ def accept_notification(caller: Caller) -> Response:
 )
 @requires(READ, users=True)
 def read_notification(identifier: str, caller: Caller) -> Response:
-    """It comes with its deliveries, and each of them with its attempts."""
+    """It comes with its deliveries, and each of them with its attempts.
+
+    Recipients are masked unless the caller is the user or has `recipients:read`.
+    """
     no_query()
     found = services().read(
-        caller.tenant_id, _uuid(identifier), caller.only_user, with_deleted=caller.role is Role.ADMIN
+        caller.tenant_id,
+        _uuid(identifier),
+        caller.only_user,
+        with_deleted=caller.role is Role.ADMIN,
+        shows_addresses=sees_addresses(caller, caller.only_user),
     )
     return etags.answered(orjson.dumps(found))
 

@@ -9,8 +9,9 @@ from flask_smorest import Api, Blueprint
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from app.api import answers, reading_schemas
+from app.api import answers, reading_schemas, user_schemas
 from app.api.schemas import ApiKeyRequest, ApiKeyRotation, NotificationRequest
+from app.api.ticket_schemas import StreamTicket, StreamTicketRequest
 
 View = TypeVar("View", bound=Callable[..., Any])
 
@@ -32,6 +33,8 @@ _MODELS: tuple[type[BaseModel], ...] = (
     NotificationRequest,
     ApiKeyRequest,
     ApiKeyRotation,
+    StreamTicketRequest,
+    StreamTicket,
     answers.ApiKeyIssued,
     answers.ApiKeyList,
     answers.NotificationAccepted,
@@ -45,6 +48,17 @@ _MODELS: tuple[type[BaseModel], ...] = (
     reading_schemas.UnreadCount,
     answers.CancelView,
     answers.HealthAnswer,
+    user_schemas.UserFields,
+    user_schemas.UserView,
+    user_schemas.UserList,
+    user_schemas.UserRow,
+    user_schemas.UsersBulk,
+    user_schemas.BulkAnswer,
+    user_schemas.ErasureView,
+    user_schemas.DeviceRequest,
+    user_schemas.DeviceChange,
+    user_schemas.DeviceView,
+    user_schemas.DeviceList,
     answers.ErrorAnswer,
 )
 _PROOFS = {

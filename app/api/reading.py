@@ -18,6 +18,7 @@ from app.api.openapi import operation, route
 from app.api.reading_schemas import InboxList, NotificationList, StatisticsView, UnreadCount
 from app.domain.callers import Caller
 from app.services.listing import Listed
+from app.services.manage_users import sees_addresses
 
 blueprint = Blueprint("reading", __name__, url_prefix="/v1", description="Lists, statistics and the inbox")
 
@@ -45,12 +46,15 @@ _ERRORS = (
 def list_notifications(caller: Caller) -> Response:
     """A page with a filter may be short, even empty, and still have a next one: go on until `next_cursor` is null.
 
-    A token of the role USER gets its own.
+    A token of the role USER gets its own. Recipients are masked unless it does, or has `recipients:read`.
     """
     limit, cursor = page_query(query.names(query.FILTERS))
     wanted = query.filters(query.own_user(caller))
     try:
-        return _page(services().lists.notifications(caller.tenant_id, wanted, limit, cursor))
+        is_open = sees_addresses(caller, caller.only_user)
+        return _page(
+            services().lists.notifications(caller.tenant_id, wanted, limit, cursor, shows_addresses=is_open)
+        )
     except ValueError as error:
         raise _no_cursor() from error
 

@@ -58,13 +58,23 @@ class Lists:
         self._cursors = cursors
         self._read = read
 
-    def notifications(self, tenant_id: str, wanted: Filter, limit: int, cursor: str | None = None) -> Listed:
+    def notifications(
+        self,
+        tenant_id: str,
+        wanted: Filter,
+        limit: int,
+        cursor: str | None = None,
+        *,
+        shows_addresses: bool = False,
+    ) -> Listed:
         """Return a page of a tenant's notifications, newest first; raise ValueError for another list's cursor."""
         scan = SCAN if wanted.is_selective else limit + 1
         rows, following = self._page(
             lists.page, tenant_id, wanted, name="notifications", limit=limit, scan=scan, cursor=cursor
         )
-        return Listed([self._read.listed(tenant_id, row) for row in rows], following)
+        return Listed(
+            [self._read.listed(tenant_id, row, shows_addresses=shows_addresses) for row in rows], following
+        )
 
     def inbox(self, tenant_id: str, wanted: Filter, limit: int, cursor: str | None = None) -> Listed:
         """Return a page of the inbox of `wanted.user_id`, newest first; raise ValueError as above."""

@@ -12,7 +12,7 @@ tenant.
 from alembic import op
 
 revision = "0006"
-down_revision = "0003"
+down_revision = "0004"
 
 _COLUMNS = """
 ALTER TABLE notification ADD COLUMN inbox_at timestamptz, ADD COLUMN seen_at timestamptz;
@@ -25,7 +25,7 @@ FROM delivery d WHERE d.notification_id = n.id AND d.channel = 'IN_APP' AND d.st
 """
 
 _INDEXES = """
-CREATE INDEX ix_notification_user ON notification (tenant_id, user_id, id);
+CREATE INDEX IF NOT EXISTS ix_notification_user ON notification (tenant_id, user_id, id);
 CREATE INDEX ix_notification_tenant ON notification (tenant_id, id) WHERE delivery_count >= 0;
 CREATE INDEX ix_notification_unread ON notification (tenant_id, user_id, id)
     WHERE inbox_at IS NOT NULL AND read_at IS NULL AND archived_at IS NULL AND deleted_at IS NULL;
@@ -41,5 +41,5 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     """Drop them; what was seen is forgotten."""
-    op.execute("DROP INDEX ix_notification_user, ix_notification_tenant, ix_notification_unread")
+    op.execute("DROP INDEX IF EXISTS ix_notification_user, ix_notification_tenant, ix_notification_unread")
     op.execute("ALTER TABLE notification DROP COLUMN inbox_at, DROP COLUMN seen_at")

@@ -14,6 +14,7 @@ from tests.meta import ROOT
 
 VERBS = {
     "notifications.CANCEL": ("cancel",),
+    "erasures.CANCEL": ("cancel",),
     "outbox.MARK_QUEUED": ("publish",),
     "outbox.BRING_BACK": ("rescue_queued",),
     "deliveries.CLAIM": ("claim",),
@@ -34,6 +35,7 @@ NOTED_WHILE = {
     "recovery.RECEIPT_POSITIVE": {"SENDING"},
     "recovery.RECEIPT_NEGATIVE": {"SENDING"},
     "notifications.CANCEL": {"SENDING", "UNKNOWN"},
+    "erasures.CANCEL": {"SENDING", "UNKNOWN"},
 }
 STATES = "|".join(state.value for state in DeliveryState)
 
