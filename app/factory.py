@@ -20,11 +20,13 @@ from app.api import (
     errors,
     explain,
     health,
+    inbox,
     inbox_tickets,
     limits,
     notifications,
     openapi,
     preferences,
+    reading,
     suppressions,
     templates,
     unsubscribe,
@@ -51,6 +53,8 @@ def create_app(settings: Settings | None = None, services: wiring.ApiServices | 
     api = openapi.Document(app)
     openapi.describe(api)
     api.register_blueprint(notifications.blueprint)
+    api.register_blueprint(reading.blueprint)
+    api.register_blueprint(inbox.blueprint)
     api.register_blueprint(api_keys.blueprint)
     api.register_blueprint(audit.blueprint)
     api.register_blueprint(explain.blueprint)

@@ -19,6 +19,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from app.cache.cache import Cache
+from app.cache.courier import Courier
+from app.cache.era import Era
 from app.db import api_keys, audit, probe
 from app.db.requests import RequestPool
 from app.db.session import make_engine
@@ -30,6 +33,7 @@ from app.limits.requests import RequestWindows
 from app.rendering.library import Library
 from app.sealing import Vault
 from app.services.accept.accept import Accept
+from app.services.arrivals import Arrivals
 from app.services.audit_log import ReadAudit
 from app.services.cancel import Cancel
 from app.services.client_address import ClientAddress, parse_networks
@@ -37,9 +41,12 @@ from app.services.cursors import Cursors
 from app.services.erase import RequestErasure
 from app.services.explain import Explain
 from app.services.health import HealthChecks, Part, reach
+from app.services.inbox import Inbox
+from app.services.inbox_events import InboxEvents
 from app.services.issuer_keys import IssuerKeys
 from app.services.last_use import LastUses
 from app.services.limit_requests import LimitRequests, Quotas
+from app.services.listing import Lists
 from app.services.manage_devices import ManageDevices
 from app.services.manage_keys import ManageKeys
 from app.services.manage_users import ManageUsers
@@ -49,6 +56,7 @@ from app.services.preferences import Preferences
 from app.services.reading import ReadNotification
 from app.services.sign_in import SignIn
 from app.services.sign_in_failures import SignInFailures
+from app.services.statistics import Statistics
 from app.services.stream_tickets import StreamTickets
 from app.services.suppressions import Suppressions
 from app.services.templates.manage import ManageTemplates
@@ -60,6 +68,9 @@ from app.settings import Settings, parse_limits
 
 Built = TypeVar("Built")
 _LOCK = RLock()
+
+CACHE_SECONDS = 0.1
+"""How long a request waits for the cache, once; then the cache is left alone for a while."""
 
 
 def once_per_process(build: Callable[[Settings], Built]) -> Callable[[Settings], Built]:
@@ -90,6 +101,9 @@ class ApiServices:
     keys: ManageKeys
     accept: Accept
     read: ReadNotification
+    lists: Lists
+    inbox: Inbox
+    statistics: Statistics
     cancel: Cancel
     users: ManageUsers
     devices: ManageDevices
@@ -125,11 +139,13 @@ def api_services(settings: Settings) -> ApiServices:
     )
     # The watch comes after the server's own time-out, which leaves the connection usable.
     pool = RequestPool(engine, overdue_seconds=settings.api_statement_timeout_seconds + 2.0)
+    read = ReadNotification(pool, vault(settings), settings)
     manage_templates = ManageTemplates(pool, cursors(settings))
     accept = Accept(
         pool,
         vault(settings),
         nudge(settings).nudge,
+        arrivals(settings),
         library=library(settings),
         attempts_allowed=settings.retry_attempts,
         schedule_max_days=settings.schedule_max_days,
@@ -146,7 +162,10 @@ def api_services(settings: Settings) -> ApiServices:
         audit=ReadAudit(pool, cursors(settings)),
         keys=ManageKeys(pool, cursors(settings)),
         accept=accept,
-        read=ReadNotification(pool, vault(settings), settings),
+        read=read,
+        lists=Lists(pool, vault(settings), cursors(settings), read),
+        inbox=Inbox(pool, cache(settings).cache, InboxEvents(cache(settings).courier)),
+        statistics=Statistics(pool),
         cancel=Cancel(pool),
         users=ManageUsers(pool, vault(settings), cursors(settings)),
         devices=ManageDevices(pool, vault(settings), settings.devices_per_user),
@@ -244,6 +263,36 @@ def vault(settings: Settings) -> Vault:
     """Return what seals and opens what is personal."""
     keys, sealing_key = parse_keys(settings.encryption_keys.get_secret_value())
     return Vault(keys, sealing_key, parse_key(settings.blind_index_key.get_secret_value()))
+
+
+@dataclass(frozen=True)
+class CacheParts:
+    """The cache, and what sends its commands and all news that nobody waits for."""
+
+    cache: Cache
+    courier: Courier
+
+
+@once_per_process
+def cache(settings: Settings) -> CacheParts:
+    """Return the cache of this process, on connections that give up quickly."""
+    era = Era()
+    client = redis.Redis.from_url(
+        settings.cache_redis_url,
+        socket_timeout=CACHE_SECONDS,
+        socket_connect_timeout=CACHE_SECONDS,
+        socket_keepalive=True,
+        retry=Retry(NoBackoff(), 0),
+        redis_connect_func=era.connected,
+    )
+    courier = Courier(client)
+    return CacheParts(Cache(client, courier, era), courier)
+
+
+def arrivals(settings: Settings) -> Arrivals:
+    """Return what stands around the transactions in which something comes into an inbox."""
+    parts = cache(settings)
+    return Arrivals(parts.cache, InboxEvents(parts.courier))
 
 
 @once_per_process

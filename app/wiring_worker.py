@@ -27,7 +27,7 @@ from app.services.deliver.recorder import Recorder
 from app.services.deliver.render import Render
 from app.services.deliver.worker import DeliveryWorker, WorkerLimits
 from app.settings import Settings
-from app.wiring import library, once_per_process, unsubscribe_links, vault
+from app.wiring import arrivals, library, once_per_process, unsubscribe_links, vault
 from providers.base import Provider
 from providers.registry import build
 
@@ -59,6 +59,7 @@ def worker(settings: Settings) -> DeliveryWorker:
         grace_seconds=settings.countdown_grace_seconds,
         feedback=Feedback(limits.breaker, limits.rate, rules),
         dead_addresses=dead_addresses,
+        arrivals=arrivals(settings),
     )
     return DeliveryWorker(
         owner=owner,

@@ -86,14 +86,13 @@ class AttemptView(BaseModel):
     duration_ms: int
 
 
-class DeliveryView(BaseModel):
+class ListedDelivery(BaseModel):
     """A delivery as it stands. The `unknown_…` fields say what happens to an UNKNOWN one, and when."""
 
     id: str
     channel: ChannelName
     device_id: str | None
     status: str
-    attempts: list[AttemptView]
     next_attempt_at: datetime | None
     error_code: str | None
     last_error: str | None
@@ -109,8 +108,14 @@ class DeliveryView(BaseModel):
     expires_at: datetime | None
 
 
-class NotificationView(BaseModel):
-    """A notification with its deliveries and their attempts."""
+class DeliveryView(ListedDelivery):
+    """A delivery with the calls that were made for it."""
+
+    attempts: list[AttemptView]
+
+
+class ListedNotification(BaseModel):
+    """A notification with its deliveries. `inbox_at` says since when it is in the inbox; null: it is not."""
 
     id: str
     status: str
@@ -129,7 +134,18 @@ class NotificationView(BaseModel):
     suppressed: list[Suppressed]
     decision: list[DecisionView]
     scheduled_local: ScheduledLocal | None
-    deliveries: list[DeliveryView]
+    inbox_at: datetime | None
+    seen_at: datetime | None
+    read_at: datetime | None
+    archived_at: datetime | None
+    deliveries: list[ListedDelivery]
+
+
+class NotificationView(ListedNotification):
+    """A notification with its deliveries and their attempts. Only an ADMIN meets one that was deleted."""
+
+    deleted_at: datetime | None
+    deliveries: list[DeliveryView]  # type: ignore[assignment]  # each of them is a ListedDelivery with more
 
 
 class CancelledDeliveryView(AcceptedDelivery):

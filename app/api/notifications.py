@@ -8,6 +8,7 @@ import orjson
 from flask import Response
 from flask_smorest import Blueprint
 
+from app.api import etags
 from app.api.answers import CancelView, NotificationAccepted, NotificationView
 from app.api.auth import refuse_others, requires
 from app.api.body import UUID_FORM, idempotency_key, json_body, no_query
@@ -15,7 +16,7 @@ from app.api.context import services
 from app.api.errors import JSON
 from app.api.openapi import operation, route
 from app.api.schemas import NotificationRequest, validate
-from app.domain.callers import Caller
+from app.domain.callers import Caller, Role
 from app.services.manage_users import sees_addresses
 from app.services.refusal import NotFound
 
@@ -71,7 +72,7 @@ def accept_notification(caller: Caller) -> Response:
     "/notifications/<identifier>",
     operation(
         "Read a notification",
-        {HTTPStatus.OK: ("As it stands now.", NotificationView)},
+        {HTTPStatus.OK: ("As it stands now.", NotificationView), **etags.UNCHANGED},
         scope=READ,
         errors=(HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, *_USUAL),
     ),
@@ -83,8 +84,14 @@ def read_notification(identifier: str, caller: Caller) -> Response:
     Recipients are masked unless the caller is the user or has `recipients:read`.
     """
     no_query()
-    is_open = sees_addresses(caller, caller.only_user)
-    return _json(services().read(caller.tenant_id, _uuid(identifier), caller.only_user, shows_addresses=is_open))
+    found = services().read(
+        caller.tenant_id,
+        _uuid(identifier),
+        caller.only_user,
+        with_deleted=caller.role is Role.ADMIN,
+        shows_addresses=sees_addresses(caller, caller.only_user),
+    )
+    return etags.answered(orjson.dumps(found))
 
 
 @route(

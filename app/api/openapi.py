@@ -9,7 +9,7 @@ from flask_smorest import Api, Blueprint
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from app.api import answers, preference_schemas, template_schemas, user_schemas
+from app.api import answers, preference_schemas, reading_schemas, template_schemas, user_schemas
 from app.api.schemas import ApiKeyRequest, ApiKeyRotation, NotificationRequest
 from app.api.ticket_schemas import StreamTicket, StreamTicketRequest
 
@@ -25,11 +25,14 @@ _ERRORS = {
     HTTPStatus.FORBIDDEN: "The caller may not; the code says what is lacking.",
     HTTPStatus.NOT_FOUND: "There is no such thing.",
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The body is too large.",
+    HTTPStatus.REQUEST_URI_TOO_LONG: "Path and query are too long.",
+    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: "The headers are too large.",
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "The body is not plain JSON in UTF-8.",
     HTTPStatus.UNPROCESSABLE_ENTITY: "The request is well formed but cannot be done.",
     HTTPStatus.TOO_MANY_REQUESTS: "Too many requests, or failed sign-ins; `Retry-After` says how long to wait.",
     HTTPStatus.SERVICE_UNAVAILABLE: "Something that is needed does not answer; `Retry-After` says when to repeat.",
 }
+_OVERSIZED = (HTTPStatus.REQUEST_URI_TOO_LONG, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 _MODELS: tuple[type[BaseModel], ...] = (
     NotificationRequest,
     ApiKeyRequest,
@@ -49,6 +52,13 @@ _MODELS: tuple[type[BaseModel], ...] = (
     template_schemas.PreviewView,
     answers.NotificationAccepted,
     answers.NotificationView,
+    reading_schemas.NotificationList,
+    reading_schemas.InboxList,
+    reading_schemas.Marks,
+    reading_schemas.ReadAllRequest,
+    reading_schemas.ReadAllView,
+    reading_schemas.StatisticsView,
+    reading_schemas.UnreadCount,
     answers.CancelView,
     answers.Explained,
     answers.HealthAnswer,
@@ -169,8 +179,9 @@ def operation(
         str(int(status)): {"description": text} | (_content(model) if model else {})
         for status, (text, model) in successes.items()
     }
-    # Whatever asks who calls is counted, so that no route has to say it.
-    for status in dict.fromkeys((*errors, *((HTTPStatus.TOO_MANY_REQUESTS,) if scope else ()))):
+    # Whatever asks who calls is counted, and every request is measured, so that no route has to say it.
+    counted = (HTTPStatus.TOO_MANY_REQUESTS,) if scope else ()
+    for status in dict.fromkeys((*errors, *counted, *_OVERSIZED)):
         responses[str(int(status))] = {"description": _ERRORS[status]} | _content(answers.ErrorAnswer)
     described: dict[str, Any] = {"summary": summary, "responses": responses}
     described["security"] = [{name: [scope]} for name in _PROOFS] if scope else []

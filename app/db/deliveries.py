@@ -121,8 +121,9 @@ WITH u AS (
               extra, age_seconds, duration_ms)
     WHERE d.id = r.id AND d.id = ANY(%(ids)s::uuid[]) AND d.lease_token = r.token
       AND d.status = ANY('{{SENDING,UNKNOWN}}') AND NOT (d.status = 'UNKNOWN' AND r.outcome = 'unknown')
-    RETURNING d.id, d.attempts, d.tenant_id, d.status, r.provider, r.outcome, r.code, r.detail,
-              now() - make_interval(secs => r.age_seconds) AS started_at, r.duration_ms
+    RETURNING d.id, d.attempts, d.tenant_id, d.user_id, d.notification_id, d.channel, d.status, d.delivered_at,
+              r.provider, r.outcome, r.code, r.detail, now() - make_interval(secs => r.age_seconds) AS started_at,
+              r.duration_ms
 ), a AS (
     INSERT INTO attempt (delivery_id, number, tenant_id, provider, outcome, code, detail, started_at, duration_ms)
     SELECT id, attempts, tenant_id, provider, outcome, code, detail, started_at, duration_ms FROM u
@@ -265,7 +266,7 @@ def texts(values: Sequence[str | None]) -> str:
     return "{" + ",".join(quoted) + "}"
 
 
-def _rows(connection: Connection, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+def fetch(connection: Connection, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
     """Run a statement and fetch the driver's own tuples: the hot path needs no named columns."""
     result = connection.exec_driver_sql(statement, parameters)
     assert result.cursor is not None
@@ -280,7 +281,7 @@ def load(connection: Connection, ids: Sequence[str]) -> list[Loaded]:
     Rows that are not PENDING or QUEUED, or past their deadline, are absent.
     """
     low, high = day_range([UUID(min(ids)), UUID(max(ids))])
-    found = _rows(connection, LOAD, {"ids": uuids(ids), "low": str(low), "high": str(high)})
+    found = fetch(connection, LOAD, {"ids": uuids(ids), "low": str(low), "high": str(high)})
     return [Loaded._make(row) for row in found]
 
 
@@ -297,7 +298,7 @@ def claim(
 
     Returns (id, lease token, seconds to the end of the lease, seconds to expiry or None), by the database's clock.
     """
-    found = _rows(
+    found = fetch(
         connection,
         CLAIM,
         {
@@ -315,26 +316,26 @@ def record(connection: Connection, batch: Sequence[Recordable], now: float) -> d
 
     `now` is the same monotonic clock as `started`. The batch names each id at most once.
     """
-    found = _rows(
-        connection,
-        RECORD,
-        {
-            "ids": uuids([r.id for r in batch]),
-            "tokens": numbers([r.token for r in batch]),
-            "outcomes": texts([r.outcome for r in batch]),
-            "finals": "{" + ",".join(["t" if r.is_final else "f" for r in batch]) + "}",
-            "codes": texts([r.code for r in batch]),
-            "details": texts([r.detail for r in batch]),
-            "message_ids": texts([r.message_id for r in batch]),
-            "providers": texts([r.provider for r in batch]),
-            "delays": numbers([r.delay_seconds for r in batch]),
-            "graces": numbers([r.grace_seconds for r in batch]),
-            "extras": numbers([r.extra for r in batch]),
-            "ages": numbers([max(now - r.started, 0.0) for r in batch]),
-            "durations": numbers([r.duration_ms for r in batch]),
-        },
-    )
-    return {row[0]: row[1] for row in found}
+    return {row[0]: row[1] for row in fetch(connection, RECORD, outcomes(batch, now))}
+
+
+def outcomes(batch: Sequence[Recordable], now: float) -> dict[str, Any]:
+    """Return the parameters of RECORD."""
+    return {
+        "ids": uuids([r.id for r in batch]),
+        "tokens": numbers([r.token for r in batch]),
+        "outcomes": texts([r.outcome for r in batch]),
+        "finals": "{" + ",".join(["t" if r.is_final else "f" for r in batch]) + "}",
+        "codes": texts([r.code for r in batch]),
+        "details": texts([r.detail for r in batch]),
+        "message_ids": texts([r.message_id for r in batch]),
+        "providers": texts([r.provider for r in batch]),
+        "delays": numbers([r.delay_seconds for r in batch]),
+        "graces": numbers([r.grace_seconds for r in batch]),
+        "extras": numbers([r.extra for r in batch]),
+        "ages": numbers([max(now - r.started, 0.0) for r in batch]),
+        "durations": numbers([r.duration_ms for r in batch]),
+    }
 
 
 def defer(

@@ -40,11 +40,14 @@ WITH given AS (
 ), stored AS (
     INSERT INTO notification (id, tenant_id, user_id, category, priority, template, template_version, locale,
                               sealed, metadata, suppressed, decision, scheduled_local, delivery_count,
-                              scheduled_at, expires_at, created_at)
+                              scheduled_at, expires_at, created_at, inbox_at)
     SELECT id, tenant_id, user_id, %(category)s, priority, %(template)s, %(template_version)s, %(locale)s,
            %(sealed)s, %(metadata)s::jsonb, %(suppressed)s::jsonb, %(decision)s::jsonb,
            %(scheduled_local)s::jsonb, %(delivery_count)s, scheduled_at, expires_at,
-           created_at
+           created_at,
+           (SELECT now()
+            FROM unnest(%(channels)s::text[], %(held_until)s::timestamptz[]) AS d (channel, held_until)
+            WHERE d.channel = 'IN_APP' AND greatest(due_at, d.held_until) <= now() LIMIT 1)
     FROM given, claimed
 ), made AS (
     INSERT INTO delivery (id, notification_id, tenant_id, user_id, channel, device_id, priority, status,
@@ -81,10 +84,13 @@ WITH given AS MATERIALIZED (
 ), stored AS (
     INSERT INTO notification (id, tenant_id, user_id, category, priority, template, template_version, locale,
                               sealed, metadata, suppressed, decision, scheduled_local, delivery_count,
-                              scheduled_at, expires_at, created_at)
+                              scheduled_at, expires_at, created_at, inbox_at)
     SELECT id, %(tenant_id)s, user_id, category, priority, template, template_version, locale, sealed,
            coalesce(metadata, '{}'), coalesce(suppressed, '[]'), coalesce(decision, '[]'), scheduled_local,
-           cardinality(channels), scheduled_at, expires_at, created_at
+           cardinality(channels), scheduled_at, expires_at, created_at,
+           CASE WHEN 'IN_APP' = ANY(channels) THEN
+               (SELECT now() FROM unnest(channels, held_until) AS d (channel, held_until)
+                WHERE d.channel = 'IN_APP' AND greatest(due_at, d.held_until) <= now() LIMIT 1) END
     FROM given
 ), made AS (
     INSERT INTO delivery (id, notification_id, tenant_id, user_id, channel, device_id, priority, status,
@@ -104,6 +110,7 @@ SELECT DISTINCT priority FROM given WHERE due_at <= now() AND cardinality(channe
 READ = """
 SELECT n.id::text, n.user_id, n.category, n.priority, n.template, n.template_version, n.locale, n.sealed,
        n.metadata, n.suppressed, n.decision, n.scheduled_local, n.scheduled_at, n.expires_at, n.created_at,
+       n.inbox_at, n.seen_at, n.read_at, n.archived_at, n.deleted_at,
        (SELECT coalesce(json_agg(d ORDER BY d.id), '[]') FROM (
             SELECT id, channel, device_id, status, attempts, next_attempt_at, provider, provider_message_id,
                    error_code, last_error, uncertain, cancel_requested_at, sent_at, delivered_at, expires_at
@@ -119,6 +126,7 @@ SELECT n.id::text, n.user_id, n.category, n.priority, n.template, n.template_ver
                                     AND notification_id = %(id)s::uuid)) AS a) AS attempts
 FROM notification n
 WHERE n.id = %(id)s::uuid AND (%(user_id)s::text IS NULL OR n.user_id = %(user_id)s::text)
+  AND (n.deleted_at IS NULL OR %(with_deleted)s)
 """
 
 _CANCELLED = """jsonb_build_object('cancelled', (SELECT count(*) FROM cancelled),
@@ -155,6 +163,7 @@ FROM notification n
 LEFT JOIN target t ON true
 LEFT JOIN cancelled c ON c.id = t.id
 WHERE n.id = %(id)s::uuid AND (%(user_id)s::text IS NULL OR n.user_id = %(user_id)s::text)
+  AND (n.deleted_at IS NULL OR %(with_deleted)s)
 ORDER BY t.id
 """  # noqa: S608  put together of constants
 
@@ -209,12 +218,14 @@ def find_key(cursor: Cursor, tenant_id: str, route: str, key: str) -> Kept | Non
     return None if row is None else Kept(bytes(row[0]), row[1])
 
 
-def read(cursor: Cursor, tenant_id: str, identifier: UUID, user_id: str | None) -> dict[str, Any] | None:
+def read(
+    cursor: Cursor, tenant_id: str, identifier: UUID, user_id: str | None, *, with_deleted: bool = False
+) -> dict[str, Any] | None:
     """Return a notification by column name, with `deliveries` and `attempts` as lists of objects, or None.
 
-    With a `user_id`, one of another user is not found.
+    With a `user_id`, one of another user is not found; one that was deleted only `with_deleted`.
     """
-    run_as_tenant(cursor, READ, _look_up(tenant_id, identifier, user_id))
+    run_as_tenant(cursor, READ, _look_up(tenant_id, identifier, user_id) | {"with_deleted": with_deleted})
     row = cursor.fetchone()
     return (
         None if row is None else dict(zip((column.name for column in cursor.description or ()), row, strict=True))
@@ -229,11 +240,12 @@ def cancel(
     With a `user_id`, one of another user is not found and stays as it is. `entry` goes into the audit log, if
     anything was changed.
     """
-    run_as_tenant(cursor, CANCEL, {**_look_up(tenant_id, identifier, user_id), **entry})
+    values = _look_up(tenant_id, identifier, user_id) | {"with_deleted": False}
+    run_as_tenant(cursor, CANCEL, {**values, **entry})
     return [Found(*row) for row in cursor]
 
 
-def _look_up(tenant_id: str, identifier: UUID, user_id: str | None) -> dict[str, str | None]:
+def _look_up(tenant_id: str, identifier: UUID, user_id: str | None) -> dict[str, Any]:
     low, high = siblings(identifier)
     return {
         "tenant_id": tenant_id,

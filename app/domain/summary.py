@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from app.domain.states import OPEN, DeliveryState
 
-_ENDED_WELL = frozenset({DeliveryState.SENT, DeliveryState.DELIVERED})
+ENDED_WELL = frozenset({DeliveryState.SENT, DeliveryState.DELIVERED})
 
 
 class NotificationStatus(StrEnum):
@@ -36,7 +36,7 @@ def summarise(states: Collection[DeliveryState]) -> NotificationStatus:
     still_open = sum(state in OPEN for state in states)
     if still_open:
         return NotificationStatus.ACCEPTED if still_open == len(states) else NotificationStatus.IN_PROGRESS
-    ended_well = sum(state in _ENDED_WELL for state in states)
+    ended_well = sum(state in ENDED_WELL for state in states)
     if ended_well:
         return NotificationStatus.COMPLETED if ended_well == len(states) else NotificationStatus.PARTIAL
     if DeliveryState.FAILED in states:

@@ -126,6 +126,10 @@ BREAKER_STATE = Gauge(
     "breaker_state", "0 closed, 1 half-open, 2 open", ("provider",), multiprocess_mode="mostrecent"
 )
 
+# Cache
+CACHE_LOOKS = Counter("cache_looks_total", "Look-ups in the cache by what was found", ("namespace", "result"))
+CACHE_COMMANDS = Counter("cache_commands_total", "Commands that nobody waits for, events too", ("result",))
+
 # Upkeep
 PARTITIONS_AHEAD = Gauge(
     "partitions_ahead_days", "Days from today that have their partitions", multiprocess_mode="mostrecent"

@@ -24,6 +24,7 @@ VERBS = {
     "deliveries.RECORD": ("mark_sent", "retry", "reject", "mark_unknown"),
     "withhold.HOLD": ("defer",),
     "withhold.WITHHOLD": ("withhold",),
+    "inbox_arrivals.RECORD_INBOX": ("mark_sent", "retry", "reject", "mark_unknown"),
     "recovery.RESCUE_SENDING": ("rescue_sending",),
     "recovery.RESOLVE": ("resolve_resend", "resolve_hold"),
     "recovery.EXPIRE": ("expire",),

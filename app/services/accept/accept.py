@@ -24,6 +24,7 @@ from app.services.accept.plan import Plan, explicit, plan
 from app.services.accept.rows import NOISE_BYTES, Rows
 from app.services.accept.submission import Answer, IdempotencyKey, Submission
 from app.services.accept.writing import Writing
+from app.services.arrivals import Arrivals
 from app.services.recipients import INDEX_KINDS
 from app.services.refusal import Problem, Refused
 
@@ -41,6 +42,7 @@ class Accept:
         pool: RequestPool,
         vault: Vault,
         nudge: Nudge,
+        arrivals: Arrivals,
         *,
         library: Library,
         attempts_allowed: int,
@@ -49,6 +51,7 @@ class Accept:
     ) -> None:
         self._pool = pool
         self._vault = vault
+        self._arrivals = arrivals
         self._library = library
         self._writing = Writing(library)
         self._rows = Rows(vault, attempts_allowed, spread_seconds)
@@ -67,8 +70,12 @@ class Accept:
             return _replayed(known.kept, key)
         submission, made = self._decide_one(tenant_id, submission, known)
         row = self._rows.row(tenant_id, submission, made, key)
-        stored, kept = self._pool.run(lambda cursor: _store_or_find(cursor, row))
+        inboxes = [(tenant_id, submission.user_id)] if made.is_for_inbox else []
+        with self._arrivals.expected(inboxes):
+            stored, kept = self._pool.run(lambda cursor: _store_or_find(cursor, row))
         if stored is not None:
+            if inboxes and stored.is_due:
+                self._arrivals.tell(tenant_id, submission.user_id, row["id"])
             for each in made.deliveries:
                 metrics.ACCEPTED.labels(each.channel, submission.priority.name).inc()
             for kept_back in made.suppressed:
@@ -108,9 +115,17 @@ class Accept:
             texts.append(row)
             counts.update((each.channel, submission.priority) for each in made.deliveries)
         text = f"[{b','.join(texts).decode()}]"
-        due = self._pool.once(
-            lambda cursor: notifications.accept_many(cursor, tenant_id, text, self._rows.attempts_allowed)
-        )
+        boxed = [
+            (submission.user_id, identifier)
+            for submission, made, identifier in zip(submissions, plans, identifiers, strict=True)
+            if made.is_for_inbox and submission.scheduled_at is None
+        ]
+        with self._arrivals.expected([(tenant_id, user_id) for user_id, _ in boxed]):
+            due = self._pool.once(
+                lambda cursor: notifications.accept_many(cursor, tenant_id, text, self._rows.attempts_allowed)
+            )
+        for user_id, identifier in boxed:
+            self._arrivals.tell(tenant_id, user_id, identifier)
         for (channel, priority), count in counts.items():
             metrics.ACCEPTED.labels(channel, priority.name).inc(count)
         for number in due:

@@ -56,6 +56,11 @@ class Plan:
             {"channel": channel.value, "verdict": "suppress", "reason": reason, "rule": rule or reason}
         )
 
+    @property
+    def is_for_inbox(self) -> bool:
+        """Whether it comes into the in-app inbox as soon as it is due."""
+        return any(each.channel is Channel.IN_APP and each.held_until is None for each in self.deliveries)
+
 
 def plan(
     submission: Submission,

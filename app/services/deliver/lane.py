@@ -18,6 +18,7 @@ from sqlalchemy.exc import DataError, SQLAlchemyError
 from app.db import deliveries, withhold
 from app.db.deliveries import Loaded
 from app.db.steady import SteadyConnections
+from app.domain.kinds import Channel
 from app.limits.crashes import CrashCounter
 from app.observability import metrics
 from app.observability.logging import get_logger
@@ -216,8 +217,7 @@ class Lane:
         if passed:
             self.ready.put(passed)
 
-    @staticmethod
-    def _work(row: Loaded, message: Message, parked_at: float, now: float, left: float) -> Work:
+    def _work(self, row: Loaded, message: Message, parked_at: float, now: float, left: float) -> Work:
         return Work(
             row.id,
             row.attempts,
@@ -227,6 +227,7 @@ class Lane:
             now + row.due_in,
             tenant_id=row.tenant_id,
             quiet_at=now + left,
+            inbox=(row.tenant_id, row.user_id) if self.key.channel is Channel.IN_APP else None,
         )
 
     def _hold(self, found: Sorted) -> None:

@@ -15,7 +15,7 @@ from time import monotonic
 from redis.exceptions import RedisError
 from sqlalchemy.exc import DataError, IntegrityError, ProgrammingError, SQLAlchemyError
 
-from app.db import deliveries
+from app.db import deliveries, inbox_arrivals
 from app.db.deliveries import Recordable
 from app.db.steady import SteadyConnections
 from app.domain.kinds import Channel
@@ -23,6 +23,7 @@ from app.limits.guard import Guard
 from app.observability import metrics
 from app.observability.logging import get_logger
 from app.queues import LANES
+from app.services.arrivals import Arrivals
 from app.services.deliver.countdowns import Countdown, Countdowns
 from app.services.deliver.dead_addresses import DeadAddresses, reason_of
 from app.services.deliver.decide import Rules, decide
@@ -56,6 +57,7 @@ class Recorder:
         grace_seconds: float,
         feedback: Feedback,
         dead_addresses: DeadAddresses,
+        arrivals: Arrivals,
     ) -> None:
         self._database = database
         self._guard = guard
@@ -65,6 +67,7 @@ class Recorder:
         self._grace_seconds = grace_seconds
         self._feedback = feedback
         self._dead_addresses = dead_addresses
+        self._arrivals = arrivals
         self._done: deque[_Done] = deque()
         self._returns: deque[_Return] = deque()
         self._changed = Condition()
@@ -142,7 +145,8 @@ class Recorder:
             record = decide(finished, lane.provider.name, lane.key.priority, self._rules)
             records[record.id] = (lane, finished, record)
         self._reserve(records)
-        statuses = self._record([record for _, _, record in records.values()])
+        inboxes = {done.work.id: done.work.inbox for _, done, _ in records.values() if done.work.inbox is not None}
+        statuses = self._record([record for _, _, record in records.values()], inboxes)
         self._release([(record.id, record.token) for _, _, record in records.values()])
         lost: Counter[str] = Counter()
         for lane, finished, record in records.values():
@@ -184,18 +188,21 @@ class Recorder:
         delay = record.delay_seconds or 0.0
         self._countdowns.schedule(Countdown(record.id, lane.key.channel, attempt, queue, delay))
 
-    def _record(self, records: Sequence[Recordable]) -> dict[str, str]:
-        """Write outcomes until it succeeds or the process gives up; return the new status of what was ours."""
+    def _record(self, records: Sequence[Recordable], inboxes: dict[str, tuple[str, str]]) -> dict[str, str]:
+        """Write outcomes until it succeeds or the process gives up; return the new status of what was ours.
+
+        `inboxes` says of in-app deliveries whose inbox they come into.
+        """
         while records:
             started = monotonic()
             try:
-                statuses = self._database.run(deliveries.record, records, started)
+                statuses = self._write_once(records, inboxes, started)
             except (DataError, IntegrityError, ProgrammingError) as error:
                 if len(records) == 1:
                     log.exception("outcome_not_recordable", delivery_id=records[0].id, error=type(error).__name__)
                     return {}
                 middle = len(records) // 2
-                return self._record(records[:middle]) | self._record(records[middle:])
+                return self._record(records[:middle], inboxes) | self._record(records[middle:], inboxes)
             except SQLAlchemyError as error:
                 log.warning("recorder_waits_for_database", count=len(records), error=type(error).__name__)
                 if self._give_up.wait(_PAUSE_SECONDS):
@@ -205,6 +212,18 @@ class Recorder:
                 metrics.RECORD_SECONDS.observe(monotonic() - started)
                 return statuses
         return {}
+
+    def _write_once(
+        self, records: Sequence[Recordable], inboxes: dict[str, tuple[str, str]], started: float
+    ) -> dict[str, str]:
+        concerned = [inboxes[record.id] for record in records if record.id in inboxes]
+        if not concerned:
+            return self._database.run(deliveries.record, records, started)
+        with self._arrivals.expected(concerned):
+            statuses, boxed = self._database.run(inbox_arrivals.record, records, started)
+        for each in boxed:
+            self._arrivals.tell(each.tenant_id, each.user_id, each.notification_id)
+        return statuses
 
     def _write_return(self, lane: Lane, work: list[Work], delay_seconds: float, reason: str) -> None:
         self._feedback.unsent(lane, work)

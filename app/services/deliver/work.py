@@ -37,6 +37,8 @@ class Work:
     started: float = 0.0
     tenant_id: str = ""
     quiet_at: float = inf
+    inbox: tuple[str, str] | None = None
+    """Whose inbox it comes into, (tenant, user), when it is an in-app delivery."""
 
 
 @dataclass(slots=True)

@@ -185,7 +185,7 @@ def test_a_look_up_reads_one_partition_of_each_table(engine: Engine) -> None:
     identifier = mint()[0]
     low, high = str(identifier), str(identifier)
     entry = audited(Caller("tests", "demo", frozenset()), "notification.cancelled", "notification", low)
-    values = entry | {"id": str(identifier), "low": low, "high": high}
+    values = entry | {"id": str(identifier), "low": low, "high": high, "with_deleted": False}
     for statement, user_id in itertools.product((READ, CANCEL), (None, "u1")):
         with engine.begin() as connection:
             connection.exec_driver_sql("SET LOCAL ROLE arauto_api")
