@@ -25,6 +25,10 @@ from app.db.session import make_engine
 from app.domain.encryption_keys import parse_key, parse_keys
 from app.sealing import Vault
 from app.services.accept.accept import Accept
+from app.services.batches.accept import AcceptBatch
+from app.services.batches.manage import ManageBatches
+from app.services.batches.reports import BatchReports
+from app.services.batches.upload import Upload
 from app.services.cancel import Cancel
 from app.services.cursors import Cursors
 from app.services.health import HealthChecks, Part, reach
@@ -58,6 +62,16 @@ def once_per_process(build: Callable[[Settings], Built]) -> Callable[[Settings],
 
 
 @dataclass(frozen=True)
+class BatchServices:
+    """What a request can do with batches."""
+
+    accept: AcceptBatch
+    upload: Upload
+    manage: ManageBatches
+    reports: BatchReports
+
+
+@dataclass(frozen=True)
 class ApiServices:
     """What a request can ask for."""
 
@@ -67,6 +81,7 @@ class ApiServices:
     read: ReadNotification
     cancel: Cancel
     health: HealthChecks
+    batches: BatchServices
 
 
 @once_per_process
@@ -90,19 +105,31 @@ def api_services(settings: Settings) -> ApiServices:
     )
     # The watch comes after the server's own time-out, which leaves the connection usable.
     pool = RequestPool(engine, overdue_seconds=settings.api_statement_timeout_seconds + 2.0)
+    accept = Accept(
+        pool,
+        vault(settings),
+        nudge(settings).nudge,
+        attempts_allowed=settings.retry_attempts,
+        schedule_max_days=settings.schedule_max_days,
+    )
     return ApiServices(
         sign_in=_sign_in(settings, pool),
         keys=ManageKeys(pool, cursors(settings)),
-        accept=Accept(
-            pool,
-            vault(settings),
-            nudge(settings).nudge,
-            attempts_allowed=settings.retry_attempts,
-            schedule_max_days=settings.schedule_max_days,
-        ),
+        accept=accept,
         read=ReadNotification(pool, vault(settings), settings),
         cancel=Cancel(pool),
         health=health_checks(settings),
+        batches=_batches(settings, pool, accept),
+    )
+
+
+def _batches(settings: Settings, pool: RequestPool, accept: Accept) -> BatchServices:
+    wake = nudge(settings).expand
+    return BatchServices(
+        accept=AcceptBatch(pool, vault(settings), accept.check, wake, settings.batch_open_limit),
+        upload=Upload(pool, vault(settings), wake, settings.batch_upload_max_bytes),
+        manage=ManageBatches(pool, cursors(settings), wake),
+        reports=BatchReports(pool, cursors(settings)),
     )
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import partial
 
+from app.db.deliveries import WRITE_OPTIONS
 from app.db.outbox import PLANNER_OPTIONS
 from app.db.session import make_engine
 from app.domain.kinds import Channel, Priority
@@ -10,6 +11,8 @@ from app.kafka.producer import Publisher
 from app.kafka.reader import TopicReader
 from app.kafka.topics import ensure_topics
 from app.queues import BRIDGE_GROUP, DEAD_LETTER_TOPIC
+from app.services.batches.expand import Expand
+from app.services.batches.forget import ForgetBatches
 from app.services.dead_letters import DeadLetters
 from app.services.expire import Expire
 from app.services.markers import Markers
@@ -24,7 +27,7 @@ from app.services.resolve import Resolve, resend_pairs
 from app.services.retention import Retention
 from app.services.task_list import TaskList
 from app.settings import Settings
-from app.wiring import broker_client, nudge, once_per_process
+from app.wiring import broker_client, nudge, once_per_process, vault
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class UpkeepServices:
 
     partitions: PartitionsAhead
     retention: Retention
+    batches: ForgetBatches
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,26 @@ def upkeep_services(settings: Settings) -> UpkeepServices:
     return UpkeepServices(
         partitions=PartitionsAhead(engine, settings.partitions_ahead_days),
         retention=Retention(engine, settings.retention_days, settings.idempotency_retention_days),
+        batches=ForgetBatches(engine, settings.batch_abandoned_seconds),
+    )
+
+
+@once_per_process
+def expander(settings: Settings) -> Expand:
+    """Return what expands batches. A segment is counted at its start, which may take long."""
+    engine = make_engine(
+        settings.database_url,
+        application_name="arauto-batch",
+        pool_size=2,
+        statement_timeout_seconds=120.0,
+        options=WRITE_OPTIONS,
+    )
+    return Expand(
+        engine,
+        vault(settings),
+        nudge(settings).nudge,
+        attempts_allowed=settings.retry_attempts,
+        running_limit=settings.batch_running_limit,
     )
 
 

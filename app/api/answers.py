@@ -75,6 +75,7 @@ class NotificationView(BaseModel):
     status: str
     created_at: datetime
     user_id: str
+    batch_id: str | None
     category: str
     priority: PriorityName
     content: Content

@@ -9,7 +9,7 @@ from flask_smorest import Api, Blueprint
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from app.api import answers
+from app.api import answers, batch_schemas
 from app.api.schemas import ApiKeyRequest, ApiKeyRotation, NotificationRequest
 
 View = TypeVar("View", bound=Callable[..., Any])
@@ -32,6 +32,7 @@ _MODELS: tuple[type[BaseModel], ...] = (
     NotificationRequest,
     ApiKeyRequest,
     ApiKeyRotation,
+    *batch_schemas.MODELS,
     answers.ApiKeyIssued,
     answers.ApiKeyList,
     answers.NotificationAccepted,

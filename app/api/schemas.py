@@ -41,7 +41,7 @@ PriorityName = Literal["HIGH", "NORMAL", "LOW"]
 
 _CHANNELS = len(Channel)
 _EXPIRES_LIMIT = 30 * 86_400
-_OBJECT_LIMIT_BYTES = 32_768
+OBJECT_LIMIT_BYTES = 32_768
 _OBJECT_DEPTH = 16
 _METADATA_LIMIT_BYTES = 8_192
 _METADATA_KEYS = 50
@@ -69,18 +69,20 @@ def _one_line(value: str) -> str:
     return value
 
 
-class _Strict(BaseModel):
+class Strict(BaseModel):
+    """A shape without room for what it does not name."""
+
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
 
 
-class Content(_Strict):
+class Content(Strict):
     """What is sent when no template is named. Line breaks are allowed in the body only."""
 
     title: Annotated[str, Field(max_length=255, description="Subject of an e-mail, headline of a push.")] = ""
     body: Annotated[str, Field(max_length=10_000)]
 
 
-class Recipients(_Strict):
+class Recipients(Strict):
     """Where to send, per channel. A phone number begins with + and its country code."""
 
     EMAIL: Annotated[str, Field(max_length=320)] | None = None
@@ -88,7 +90,7 @@ class Recipients(_Strict):
     PUSH: Annotated[str, Field(max_length=4096)] | None = None
 
 
-class NotificationRequest(_Strict):
+class NotificationRequest(Strict):
     """A notification to be accepted: to one user, over one or more channels."""
 
     model_config = ConfigDict(json_schema_extra=_EXAMPLE)
@@ -144,9 +146,9 @@ class NotificationRequest(_Strict):
     @field_validator("payload")
     @classmethod
     def _is_bounded(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        if value and (_depth(value) > _OBJECT_DEPTH or len(orjson.dumps(value)) > _OBJECT_LIMIT_BYTES):
+        if value and (_depth(value) > _OBJECT_DEPTH or len(orjson.dumps(value)) > OBJECT_LIMIT_BYTES):
             raise PydanticCustomError(
-                "size", f"must be at most {_OBJECT_LIMIT_BYTES} bytes and {_OBJECT_DEPTH} levels deep"
+                "size", f"must be at most {OBJECT_LIMIT_BYTES} bytes and {_OBJECT_DEPTH} levels deep"
             )
         return value
 
@@ -191,12 +193,12 @@ class NotificationRequest(_Strict):
             recipients=_given(self.recipients),
             metadata=self.metadata or {},
             payload=self.payload or {},
-            scheduled_at=None if self.scheduled_at is None else _instant("scheduled_at", self.scheduled_at),
+            scheduled_at=None if self.scheduled_at is None else instant_of("scheduled_at", self.scheduled_at),
             expires_in=self.expires_in,
         )
 
 
-class ApiKeyRequest(_Strict):
+class ApiKeyRequest(Strict):
     """A key for one service, with no more scopes than it needs."""
 
     model_config = ConfigDict(
@@ -220,7 +222,7 @@ class ApiKeyRequest(_Strict):
         return _one_line(value)
 
 
-class ApiKeyRotation(_Strict):
+class ApiKeyRotation(Strict):
     """How long the old key goes on beside the new one."""
 
     overlap_seconds: Annotated[int, Field(ge=0, le=OVERLAP_LIMIT_SECONDS)] = OVERLAP_SECONDS
@@ -246,7 +248,7 @@ def _given(recipients: Recipients | None) -> Mapping[str, str]:
     return {} if recipients is None else {name: value for name, value in recipients if value is not None}
 
 
-def _instant(field: str, text: str) -> datetime:
+def instant_of(field: str, text: str) -> datetime:
     """Return an RFC 3339 instant in UTC. An offset is required: what a local time means is not for us to guess."""
     if _RFC_3339.fullmatch(text):
         with suppress(ValueError, OverflowError):

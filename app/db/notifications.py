@@ -74,9 +74,10 @@ WITH given AS MATERIALIZED (
         device_ids uuid[], held_until timestamptz[])
 ), stored AS (
     INSERT INTO notification (id, tenant_id, user_id, category, priority, sealed, metadata, suppressed,
-                              delivery_count, scheduled_at, expires_at, created_at)
+                              delivery_count, scheduled_at, expires_at, created_at, batch_id)
     SELECT id, %(tenant_id)s, user_id, category, priority, sealed, coalesce(metadata, '{}'),
-           coalesce(suppressed, '[]'), cardinality(channels), scheduled_at, expires_at, created_at
+           coalesce(suppressed, '[]'), cardinality(channels), scheduled_at, expires_at, created_at,
+           %(batch_id)s::uuid
     FROM given
 ), made AS (
     INSERT INTO delivery (id, notification_id, tenant_id, user_id, channel, device_id, priority, status,
@@ -94,7 +95,8 @@ SELECT DISTINCT priority FROM given WHERE due_at <= now() AND cardinality(channe
 
 READ = """
 SELECT n.id::text, n.user_id, n.category, n.priority, n.sealed, n.metadata, n.suppressed,
-       n.scheduled_at, n.expires_at, n.created_at,
+       n.scheduled_at, n.expires_at, n.created_at, n.batch_id::text,
+       (SELECT b.sealed FROM batch b WHERE b.tenant_id = n.tenant_id AND b.id = n.batch_id) AS batch_sealed,
        (SELECT coalesce(json_agg(d ORDER BY d.id), '[]') FROM (
             SELECT id, channel, device_id, status, attempts, next_attempt_at, provider, provider_message_id,
                    error_code, last_error, uncertain, cancel_requested_at, sent_at, delivered_at, expires_at
@@ -178,12 +180,19 @@ def accept(cursor: Cursor, row: Mapping[str, Any]) -> Stored | None:
     return None if stored is None else Stored(*stored)
 
 
-def accept_many(cursor: Cursor, tenant_id: str, rows: str, attempts_allowed: int) -> list[int]:
+def accept_many(
+    cursor: Cursor, tenant_id: str, rows: str, attempts_allowed: int, batch_id: str | None = None
+) -> list[int]:
     """Store many notifications of one tenant set-wise; return the priorities that have something due now.
 
     `rows` is a JSON array of objects with the columns of `ACCEPT_MANY`. The caller guards against a second call.
     """
-    values = {"tenant_id": tenant_id, "rows": rows, "attempts_allowed": attempts_allowed}
+    values = {
+        "tenant_id": tenant_id,
+        "rows": rows,
+        "attempts_allowed": attempts_allowed,
+        "batch_id": batch_id,
+    }
     run_as_tenant(cursor, ACCEPT_MANY, values)
     return [priority for (priority,) in cursor]
 

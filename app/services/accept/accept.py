@@ -49,7 +49,7 @@ class Accept:
         )
         if known.kept is not None:
             return _replayed(known.kept, key)
-        self._check(submission)
+        self.check(submission)
         made = plan(submission, known.user)
         row = self._rows.row(tenant_id, submission, made, key)
         stored, kept = self._pool.run(lambda cursor: _store_or_find(cursor, row))
@@ -73,7 +73,7 @@ class Accept:
         known = self._pool.run(lambda cursor: accept_context.users(cursor, tenant_id, list(users)))
         plans = []
         for submission in submissions:
-            self._check(submission)
+            self.check(submission)
             plans.append(plan(submission, known.get(submission.user_id)))
         # Drawn once for all: a call to the system for each notification would cost more than the rest of its row.
         noise = secrets.token_bytes(NOISE_BYTES * sum(1 + len(made.deliveries) for made in plans))
@@ -98,7 +98,7 @@ class Accept:
             self._nudge(Priority(number))
         return identifiers
 
-    def _check(self, submission: Submission) -> None:
+    def check(self, submission: Submission) -> None:
         """Raise Refused for what can never be delivered, whoever it is for."""
         if not submission.body.strip():
             raise Refused(

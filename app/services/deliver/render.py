@@ -12,8 +12,10 @@ import orjson
 from app.db.deliveries import Loaded
 from app.domain.kinds import Channel
 from app.sealing import SealBrokenError, Vault, context
+from app.services.batches.content import with_shared
 from providers.base import Message
 
+_BATCHES_REMEMBERED = 64
 _ADDRESS_KIND = {Channel.EMAIL: "email", Channel.SMS: "phone"}
 
 
@@ -38,6 +40,7 @@ class Render:
 
     def __init__(self, vault: Vault) -> None:
         self._vault = vault
+        self._of_batches: dict[str, dict[str, Any]] = {}
 
     def __call__(self, row: Loaded) -> Message:
         """Return the message of a row; raise RenderError when it has no recipient or nothing to say."""
@@ -57,8 +60,23 @@ class Render:
         return Message(row.id, recipient, title, body, metadata=pairs)
 
     def _said(self, row: Loaded, sealed: memoryview) -> dict[str, Any]:
-        plain = self._open(context("notification", row.tenant_id, row.notification_id), sealed)
-        said: dict[str, Any] = orjson.loads(plain)
+        said: dict[str, Any] = {}
+        if len(sealed):
+            said = orjson.loads(self._open(context("notification", row.tenant_id, row.notification_id), sealed))
+        if row.batch_id is None:
+            return said
+        return with_shared(self._of_batch(row, row.batch_id), said)
+
+    def _of_batch(self, row: Loaded, batch_id: str) -> dict[str, Any]:
+        """Return what a batch says. It never changes, so it is opened once for thousands of rows."""
+        said = self._of_batches.get(batch_id)
+        if said is None:
+            if row.batch_sealed is None:
+                raise RenderError("batch_gone", "its batch is not there any more")
+            said = orjson.loads(self._open(context("batch", row.tenant_id, batch_id), row.batch_sealed))
+            if len(self._of_batches) >= _BATCHES_REMEMBERED:
+                self._of_batches.clear()
+            self._of_batches[batch_id] = said
         return said
 
     def _recipient(self, row: Loaded, said: dict[str, Any]) -> str:
