@@ -77,25 +77,18 @@ class Rows:
         return identifier, _bulk_text(identifier, delivery_ids, sealed, submission, made)
 
     def batch_row(
-        self,
-        tenant_id: str,
-        submission: Submission,
-        made: Plan,
-        noise: bytes,
-        at_milliseconds: int,
-        own: Own | None,
+        self, tenant_id: str, submission: Submission, made: Plan, ids: Sequence[str], own: Own | None
     ) -> bytes:
-        """Return a row of a batch, as `bulk_row` does, with all of its ids in one given millisecond.
+        """Return a row of a batch, as `bulk_row` does, with ids that were minted for it: its own, then its deliveries'.
 
         What the batch says stays on the batch: sealed here is what the row adds to it, and nothing when it adds
         nothing.
         """
-        identifier, *delivery_ids = mint_text(1 + len(made.deliveries), at_milliseconds, noise)
-        said = {name: value for name, value in (own or {}).items() if value}
+        said = {name: value for name, value in own.items() if value} if own else {}
         sealed = b""
         if said:
-            sealed = self._vault.seal(context("notification", tenant_id, identifier), orjson.dumps(said))
-        return _bulk_text(identifier, delivery_ids, sealed, submission, made)
+            sealed = self._vault.seal(context("notification", tenant_id, ids[0]), orjson.dumps(said))
+        return _bulk_text(ids[0], ids[1:], sealed, submission, made)
 
     def _sealed(self, tenant_id: str, identifier: str, submission: Submission, made: Plan) -> bytes:
         said = {
@@ -122,13 +115,17 @@ def _bulk_text(
     }
     if made.suppressed:
         values["suppressed"] = made.suppressed
-    if any(each.device_id for each in made.deliveries):
-        values["device_ids"] = [each.device_id for each in made.deliveries]
-    if any(each.held_until for each in made.deliveries):
-        values["held_until"] = [_held(each) for each in made.deliveries]
-    for name in ("metadata", "scheduled_at", "expires_in"):
-        if (value := getattr(submission, name)) not in (None, {}):
-            values[name] = value
+    for each in made.deliveries:
+        if each.device_id is not None:
+            values["device_ids"] = [one.device_id for one in made.deliveries]
+        if each.held_until is not None:
+            values["held_until"] = [_held(one) for one in made.deliveries]
+    if submission.metadata:
+        values["metadata"] = submission.metadata
+    if submission.scheduled_at is not None:
+        values["scheduled_at"] = submission.scheduled_at
+    if submission.expires_in is not None:
+        values["expires_in"] = submission.expires_in
     return orjson.dumps(values)
 
 

@@ -4,7 +4,6 @@ The shared part is one Submission; each recipient gets it with a name of their o
 rejected row, and so is who is named a second time by a list: three spellings of one number are one message.
 """
 
-import secrets
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -16,11 +15,11 @@ import orjson
 from app.db import accept_context, batch_work, notifications
 from app.db.batch_work import Range, Rejected, Work
 from app.db.requests import Cursor
-from app.domain.ids import mint, siblings
+from app.domain.ids import mint, mint_text, siblings
 from app.domain.kinds import Channel, Priority
 from app.sealing import Vault, context
 from app.services.accept.plan import Plan, plan
-from app.services.accept.rows import NOISE_BYTES, Own, Rows
+from app.services.accept.rows import Own, Rows
 from app.services.accept.submission import Submission
 from app.services.batches.sources import ERROR_LIMIT, Portion, Recipient
 from app.services.refusal import Refused
@@ -133,15 +132,14 @@ class Chunks:
     ) -> None:
         # Ids of a chunk carry one millisecond that no other chunk of the batch has: the chunk is their range.
         written.millisecond = max(time.time_ns() // 1_000_000, work.last_millisecond + 1)
-        noise = secrets.token_bytes(NOISE_BYTES * sum(1 + len(made.deliveries) for _, made, _ in planned))
+        ids = mint_text(sum(1 + len(made.deliveries) for _, made, _ in planned), written.millisecond)
         texts, used = [], 0
         for submission, made, own in planned:
-            size = NOISE_BYTES * (1 + len(made.deliveries))
-            part = noise[used : used + size]
-            texts.append(self._rows.batch_row(work.tenant_id, submission, made, part, written.millisecond, own))
-            used += size
-            written.by_channel.update(each.channel for each in made.deliveries)
-            written.suppressed.update(each["reason"] for each in made.suppressed)
+            until = used + 1 + len(made.deliveries)
+            texts.append(self._rows.batch_row(work.tenant_id, submission, made, ids[used:until], own))
+            used = until
+        written.by_channel = Counter(each.channel for _, made, _ in planned for each in made.deliveries)
+        written.suppressed = Counter(each["reason"] for _, made, _ in planned for each in made.suppressed)
         written.made = len(planned)
         written.deliveries = written.by_channel.total()
         text = f"[{b','.join(texts).decode()}]"

@@ -45,9 +45,7 @@ class Batches:
 
     def post(self, body: Any, key: str | None = None, **headers: str) -> TestResponse:
         sent = self.api.bearer(self.tenant) | {"Idempotency-Key": key or f"batch-{next(_keys)}"} | headers
-        return self.api.client.post(
-            PATH, data=orjson.dumps(body), headers=sent, content_type="application/json"
-        )
+        return self.api.client.post(PATH, data=orjson.dumps(body), headers=sent, content_type="application/json")
 
     def accepted(self, body: Any) -> str:
         answer = self.post(body)
