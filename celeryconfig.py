@@ -14,6 +14,7 @@ from app.queues import (
     BATCH_QUEUE,
     LANES,
     RELAY_QUEUE,
+    TASK_ERASE,
     TASK_EXPAND,
     TASK_PARTITIONS,
     TASK_PRUNE,
@@ -88,6 +89,7 @@ for _name, _task, _seconds in (
     ("rescue", TASK_RESCUE, _settings.rescue_interval_seconds),
     ("partitions", TASK_PARTITIONS, _settings.partitions_interval_seconds),
     ("prune", TASK_PRUNE, _settings.prune_interval_seconds),
+    ("erase", TASK_ERASE, _settings.erasure_interval_seconds),
 ):
     beat_schedule[_name] = {
         "task": _task,

@@ -10,7 +10,18 @@ from functools import partial
 from flask import Flask, Response, g, request
 
 from app import wiring
-from app.api import api_keys, batches, docs, errors, health, notifications, openapi
+from app.api import (
+    api_keys,
+    batches,
+    devices,
+    docs,
+    errors,
+    health,
+    inbox_tickets,
+    notifications,
+    openapi,
+    users,
+)
 from app.api.context import EXTENSION
 from app.observability import metrics
 from app.observability.logging import configure
@@ -25,6 +36,7 @@ def create_app(settings: Settings | None = None, services: wiring.ApiServices | 
     app.config.update(openapi.options(), MAX_CONTENT_LENGTH=settings.api_max_body_bytes + 1)
     app.config[batches.BODY_LIMIT] = settings.batch_max_body_bytes
     app.config[batches.PIECE_LIMIT] = settings.batch_piece_max_bytes
+    app.config[users.BULK_LIMIT_BYTES] = settings.api_bulk_max_body_bytes
     app.url_map.strict_slashes = True
     app.url_map.redirect_defaults = False
     app.url_map.merge_slashes = False
@@ -35,6 +47,9 @@ def create_app(settings: Settings | None = None, services: wiring.ApiServices | 
     api.register_blueprint(notifications.blueprint)
     api.register_blueprint(batches.blueprint)
     api.register_blueprint(api_keys.blueprint)
+    api.register_blueprint(inbox_tickets.blueprint)
+    api.register_blueprint(users.blueprint)
+    api.register_blueprint(devices.blueprint)
     api.register_blueprint(health.blueprint)
     app.register_blueprint(docs.blueprint)
     app.extensions[docs.DOCUMENT] = api.spec.to_dict()

@@ -62,6 +62,7 @@ class Settings(BaseSettings):
     api_statement_timeout_seconds: Positive = 5.0
     api_pool_timeout_seconds: Positive = 1.0
     api_max_body_bytes: Count = 262_144
+    api_bulk_max_body_bytes: Count = 4_194_304
     jwt_secret: SecretStr = SecretStr(DEVELOPMENT_SECRET)
     jwt_algorithm: Literal["HS256", "RS256", "ES256"] = "HS256"
     jwt_jwks_url: str = ""
@@ -75,6 +76,7 @@ class Settings(BaseSettings):
     api_key_trusted_seconds: Positive = 5.0
     api_key_last_use_seconds: Positive = 60.0
     schedule_max_days: Count = 60
+    devices_per_user: Count = 20
 
     # Batches
     batch_tick_seconds: Positive = 1.0
@@ -140,12 +142,25 @@ class Settings(BaseSettings):
     breaker_open_seconds: Positive = 30.0
     breaker_open_cap_seconds: Positive = 300.0
 
+    # Streams
+    stream_host: str = "127.0.0.1"
+    stream_port: int = 8010
+    stream_limit: Count = 5000
+    stream_user_limit: Count = 10
+    stream_buffer: Count = 100
+    stream_heartbeat_seconds: Positive = 15.0
+    stream_check_seconds: Annotated[float, Field(gt=0, le=60)] = 30.0
+    stream_lifetime_seconds: Positive = 3600.0
+    stream_stalled_seconds: Positive = 60.0
+    stream_allowed_origins: str = ""
+
     # Upkeep
     retention_days: Count = 90
     partitions_ahead_days: Count = 7
     idempotency_retention_days: Count = 7
     partitions_interval_seconds: Positive = 600.0
     prune_interval_seconds: Positive = 60.0
+    erasure_interval_seconds: Positive = 2.0
 
     # Operators
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"

@@ -1,8 +1,8 @@
 """The composition root: settings in, built use cases out. Nothing else constructs engines, producers or services.
 
 It has a room for each kind of process: this one for what all share and for the API, `wiring_pipeline` for relay,
-bridge and upkeep, `wiring_worker` for the delivery worker, `wiring_operators` for commands. So a process loads
-what it uses: the API neither a Kafka client nor Celery nor an adapter.
+bridge and upkeep, `wiring_worker` for the delivery worker, `wiring_streams` for live inboxes, `wiring_operators`
+for commands. So a process loads what it uses: the API neither a Kafka client nor Celery nor an adapter.
 
 Everything is built on first use and once per process id, so that importing costs nothing and a forked child never
 shares a socket or a library thread with its parent.
@@ -31,13 +31,17 @@ from app.services.batches.reports import BatchReports
 from app.services.batches.upload import Upload
 from app.services.cancel import Cancel
 from app.services.cursors import Cursors
+from app.services.erase import RequestErasure
 from app.services.health import HealthChecks, Part, reach
 from app.services.issuer_keys import IssuerKeys
 from app.services.last_use import LastUses
+from app.services.manage_devices import ManageDevices
 from app.services.manage_keys import ManageKeys
+from app.services.manage_users import ManageUsers
 from app.services.nudge import Nudge
 from app.services.reading import ReadNotification
 from app.services.sign_in import SignIn
+from app.services.stream_tickets import StreamTickets
 from app.services.verify_key import VerifyKey
 from app.services.verify_token import VerifyToken
 from app.settings import Settings
@@ -76,10 +80,14 @@ class ApiServices:
     """What a request can ask for."""
 
     sign_in: SignIn
+    tickets: StreamTickets
     keys: ManageKeys
     accept: Accept
     read: ReadNotification
     cancel: Cancel
+    users: ManageUsers
+    devices: ManageDevices
+    erasures: RequestErasure
     health: HealthChecks
     batches: BatchServices
 
@@ -113,11 +121,15 @@ def api_services(settings: Settings) -> ApiServices:
         schedule_max_days=settings.schedule_max_days,
     )
     return ApiServices(
-        sign_in=_sign_in(settings, pool),
+        sign_in=sign_in(settings, pool, verify_key(settings, pool)),
+        tickets=stream_tickets(settings),
         keys=ManageKeys(pool, cursors(settings)),
         accept=accept,
         read=ReadNotification(pool, vault(settings), settings),
         cancel=Cancel(pool),
+        users=ManageUsers(pool, vault(settings), cursors(settings)),
+        devices=ManageDevices(pool, vault(settings), settings.devices_per_user),
+        erasures=RequestErasure(pool),
         health=health_checks(settings),
         batches=_batches(settings, pool, accept),
     )
@@ -133,14 +145,20 @@ def _batches(settings: Settings, pool: RequestPool, accept: Accept) -> BatchServ
     )
 
 
-def _sign_in(settings: Settings, pool: RequestPool) -> SignIn:
+def verify_key(settings: Settings, pool: RequestPool) -> VerifyKey:
+    """Return what proves API keys."""
+    return VerifyKey(pool, trusted_seconds=settings.api_key_trusted_seconds)
+
+
+def sign_in(settings: Settings, pool: RequestPool, keys: VerifyKey) -> SignIn:
+    """Return what proves callers, by token or by API key."""
     uses = LastUses(
         lambda ages: pool.once(lambda cursor: api_keys.touch(cursor, ages)),
         interval_seconds=settings.api_key_last_use_seconds,
     )
     return SignIn(
         VerifyToken(settings, None if settings.signs_tokens else _issuer_keys(settings).find),
-        VerifyKey(pool, trusted_seconds=settings.api_key_trusted_seconds),
+        keys,
         uses.note,
     )
 
@@ -162,6 +180,11 @@ def _issuer_keys(settings: Settings) -> IssuerKeys:
 def cursors(settings: Settings) -> Cursors:
     """Return what makes the cursors of lists; every process makes and reads the same ones."""
     return Cursors(settings.jwt_secret.get_secret_value())
+
+
+def stream_tickets(settings: Settings) -> StreamTickets:
+    """Return what makes and reads the tickets of streams; every process makes and reads the same ones."""
+    return StreamTickets(settings.jwt_secret.get_secret_value())
 
 
 @once_per_process

@@ -26,10 +26,11 @@ from app.services.manage_keys import ManageKeys
 from app.services.migrate import Migrate
 from app.services.partitions import PartitionsAhead
 from app.services.replay import Replay
+from app.services.reseal import Reseal
 from app.services.status import Status
 from app.services.task_list import TaskList
 from app.settings import Settings
-from app.wiring import broker_client, cursors, nudge, once_per_process
+from app.wiring import broker_client, cursors, nudge, once_per_process, vault
 from app.wiring_pipeline import dead_letters
 from app.wiring_worker import breaker
 
@@ -49,6 +50,7 @@ class OperatorServices:
     migrate: Migrate
     dead_letters: DeadLetters
     keys: ManageKeys
+    reseal: Reseal
     probes: list[Probe]
 
 
@@ -82,6 +84,7 @@ def operator_services(settings: Settings) -> OperatorServices:
         migrate=Migrate(settings.sqlalchemy_url, engine, PartitionsAhead(engine, settings.partitions_ahead_days)),
         dead_letters=dead_letters(settings),
         keys=ManageKeys(_requests(settings), cursors(settings)),
+        reseal=Reseal(engine, vault(settings)),
         probes=_probes(settings, engine_probe=_database(settings, engine), status=status),
     )
 

@@ -14,6 +14,7 @@ from app.queues import BRIDGE_GROUP, DEAD_LETTER_TOPIC
 from app.services.batches.expand import Expand
 from app.services.batches.forget import ForgetBatches
 from app.services.dead_letters import DeadLetters
+from app.services.erase import Erase
 from app.services.expire import Expire
 from app.services.markers import Markers
 from app.services.nudge import Nudge
@@ -47,6 +48,7 @@ class UpkeepServices:
     partitions: PartitionsAhead
     retention: Retention
     batches: ForgetBatches
+    erase: Erase
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,7 @@ def upkeep_services(settings: Settings) -> UpkeepServices:
         partitions=PartitionsAhead(engine, settings.partitions_ahead_days),
         retention=Retention(engine, settings.retention_days, settings.idempotency_retention_days),
         batches=ForgetBatches(engine, settings.batch_abandoned_seconds),
+        erase=Erase(engine, vault(settings)),
     )
 
 

@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from bench import accept, end_to_end, http_cost, latency, relay
+from bench import accept, end_to_end, http_cost, latency, relay, streams
 from bench.report import Figure, show
 from bench.stack import Stack, console, running
 
-PARTS = ("accept", "bulk", "relay", "http", "latency", "end-to-end")
+PARTS = ("accept", "bulk", "relay", "http", "latency", "streams", "end-to-end")
 
 
 def main(
@@ -49,6 +49,9 @@ def main(
             broker, LOG_LEVEL="WARNING", EMAIL_PROVIDER_URL="null://", EMAIL_RATE_PER_SECOND=1_000_000
         ) as stack:
             add(asyncio.run(latency.measure(stack, 1_000_000 if full else 150_000, 20.0)))
+    if "streams" in chosen:
+        with running(broker, LOG_LEVEL="WARNING") as stack:
+            add(asyncio.run(streams.measure(stack, 20.0 if full else 8.0)))
     if "end-to-end" in chosen:
         add(end_to_end.measure(40_000 * scale, 3_000, broker))
     met = show("bench", figures, detail | {"broker": broker, "full": full}, as_json=as_json)

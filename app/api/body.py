@@ -108,9 +108,12 @@ def no_query(allowed: Collection[str] = ()) -> None:
         raise _query_error(problems)
 
 
-def page_query() -> tuple[int, str | None]:
-    """Return how many entries of a list are asked for, 1 to 100, and the cursor to go on from; raise ApiError."""
-    no_query({"limit", "cursor"})
+def page_query(others: Collection[str] = ()) -> tuple[int, str | None]:
+    """Return how many entries of a list are asked for, 1 to 100, and the cursor to go on from; raise ApiError.
+
+    `others` are arguments that the route reads itself.
+    """
+    no_query({"limit", "cursor", *others})
     text = request.args.get("limit", str(_PAGE))
     if not re.fullmatch(r"[1-9][0-9]{0,2}", text, re.ASCII) or int(text) > _PAGE_LIMIT:
         raise _query_error([Problem("limit", f"must be 1 to {_PAGE_LIMIT}")])

@@ -16,6 +16,7 @@ from app.api.errors import JSON
 from app.api.openapi import operation, route
 from app.api.schemas import NotificationRequest, validate
 from app.domain.callers import Caller
+from app.services.manage_users import sees_addresses
 from app.services.refusal import NotFound
 
 READ = "notifications:read"
@@ -77,9 +78,13 @@ def accept_notification(caller: Caller) -> Response:
 )
 @requires(READ, users=True)
 def read_notification(identifier: str, caller: Caller) -> Response:
-    """It comes with its deliveries, and each of them with its attempts."""
+    """It comes with its deliveries, and each of them with its attempts.
+
+    Recipients are masked unless the caller is the user or has `recipients:read`.
+    """
     no_query()
-    return _json(services().read(caller.tenant_id, _uuid(identifier), caller.only_user))
+    is_open = sees_addresses(caller, caller.only_user)
+    return _json(services().read(caller.tenant_id, _uuid(identifier), caller.only_user, shows_addresses=is_open))
 
 
 @route(

@@ -9,8 +9,9 @@ from flask_smorest import Api, Blueprint
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from app.api import answers, batch_schemas
+from app.api import answers, batch_schemas, user_schemas
 from app.api.schemas import ApiKeyRequest, ApiKeyRotation, NotificationRequest
+from app.api.ticket_schemas import StreamTicket, StreamTicketRequest
 
 View = TypeVar("View", bound=Callable[..., Any])
 
@@ -33,12 +34,25 @@ _MODELS: tuple[type[BaseModel], ...] = (
     ApiKeyRequest,
     ApiKeyRotation,
     *batch_schemas.MODELS,
+    StreamTicketRequest,
+    StreamTicket,
     answers.ApiKeyIssued,
     answers.ApiKeyList,
     answers.NotificationAccepted,
     answers.NotificationView,
     answers.CancelView,
     answers.HealthAnswer,
+    user_schemas.UserFields,
+    user_schemas.UserView,
+    user_schemas.UserList,
+    user_schemas.UserRow,
+    user_schemas.UsersBulk,
+    user_schemas.BulkAnswer,
+    user_schemas.ErasureView,
+    user_schemas.DeviceRequest,
+    user_schemas.DeviceChange,
+    user_schemas.DeviceView,
+    user_schemas.DeviceList,
     answers.ErrorAnswer,
 )
 _PROOFS = {
@@ -99,10 +113,13 @@ def describe(api: Document) -> None:
 
 
 def route(blueprint: Blueprint, method: str, rule: str, described: dict[str, Any]) -> Callable[[View], View]:
-    """Register a view under `rule` with the description that `operation` made."""
+    """Register a view under `rule` with the description that `operation` made.
+
+    Its name is the operation's id, after which client generators name what they write.
+    """
 
     def decorate(view: View) -> View:
-        documented = blueprint.doc(**described)(view)
+        documented = blueprint.doc(operationId=view.__name__, **described)(view)
         return cast("View", blueprint.route(rule, methods=[method])(documented))
 
     return decorate

@@ -17,11 +17,14 @@ from app.cli import (
     ledger,
     migrate,
     replay,
+    reseal,
     send,
     stack,
     status,
+    stream,
     token,
     up,
+    users,
     version,
     watch,
 )
@@ -41,6 +44,7 @@ app.command("migrate")(migrate.migrate)
 app.command("topics")(bridge.topics)
 app.command("api")(api.api)
 app.command("bridge")(bridge.bridge)
+app.command("stream")(stream.stream)
 app.command("token")(token.token)
 app.add_typer(key.app, name="key")
 app.command("send")(send.send)
@@ -49,6 +53,8 @@ app.command("watch")(watch.watch)
 app.command("ledger")(ledger.ledger)
 app.add_typer(dlq.app, name="dlq")
 app.command("replay")(replay.replay)
+app.command("reseal")(reseal.reseal)
+app.add_typer(users.app, name="users")
 app.command("doctor")(doctor.doctor)
 app.command("version")(version.version)
 

@@ -202,6 +202,10 @@ DELETE FROM batch_piece WHERE ctid = ANY (ARRAY(
     SELECT p.ctid FROM batch_piece p JOIN batch b ON b.tenant_id = p.tenant_id AND b.id = p.batch_id
     WHERE b.ended_at IS NOT NULL LIMIT %(limit)s))
 """
+FORGET_PLACE = """
+UPDATE batch SET after_user = '', last_user = NULL
+WHERE ended_at IS NOT NULL AND (after_user <> '' OR last_user IS NOT NULL)
+"""
 ABANDON = """
 UPDATE batch SET state = 'CANCELLED', reason = 'abandoned', ended_at = now()
 WHERE state = 'UPLOADING' AND ended_at IS NULL AND created_at < now() - make_interval(secs => %(seconds)s)
@@ -423,6 +427,7 @@ def recount(cursor: Cursor, limit: int) -> int:
 def forget(cursor: Cursor, limit: int, abandoned_seconds: float) -> int:
     """Delete what ended batches no longer need, at most `limit` rows of a kind; return how many."""
     cursor.execute(ABANDON, {"seconds": abandoned_seconds})
+    cursor.execute(FORGET_PLACE)
     gone = 0
     for statement in (FORGET_SEEN, FORGET_PIECES):
         cursor.execute(statement, {"limit": limit})

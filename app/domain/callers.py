@@ -38,9 +38,11 @@ class Caller:
 class Proven:
     """A caller, and until when the proof may be relied on without another look. Seconds since the epoch.
 
-    `key_id` names the API key that was shown, when it was one.
+    `key_id` names the API key that was shown, when it was one. `expires_at` is when what was shown ends for good,
+    where that is known: a token says so, a key may be revoked or replaced and is looked at again.
     """
 
     caller: Caller
     until: float
     key_id: str | None = None
+    expires_at: float | None = None

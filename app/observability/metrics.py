@@ -2,10 +2,11 @@
 
 Labels never carry a tenant, an id or an address: the number of series stays bounded whatever is sent.
 
-A bridge or Celery worker can open a port of its own (`METRICS_PORT`); several on one machine take the next free
-ones. The API answers `/metrics` itself. Processes that share a port need `PROMETHEUS_MULTIPROC_DIR` (an empty
-folder, set before the start): the client library keeps every number in files of that folder, so that any of them
-can answer with the sum; who finds the port taken is content. Gauges then show what was written last.
+A bridge, a stream process or a Celery worker can open a port of its own (`METRICS_PORT`); several on one machine
+take the next free ones. The API answers `/metrics` itself. Processes that share a port need
+`PROMETHEUS_MULTIPROC_DIR` (an empty folder, set before the start): the client library keeps every number in files
+of that folder, so that any of them can answer with the sum; who finds the port taken is content. Gauges then show
+what was written last.
 """
 
 import errno
@@ -95,6 +96,16 @@ PARKED = Gauge("worker_parked", "Ids waiting unclaimed in a worker", ("channel",
 IN_FLIGHT = Gauge("worker_in_flight", "Calls in flight", ("channel",), multiprocess_mode="livesum")
 COUNTDOWNS = Counter("delivery_countdown_total", "Retries that asked for a countdown", ("result",))
 RECORD_SECONDS = Histogram("worker_record_seconds", "One batch of outcomes recorded", buckets=_FAST)
+
+# Streams
+STREAMS_OPEN = Gauge("inbox_streams_open", "Streams open now", multiprocess_mode="livesum")
+STREAM_EVENTS = Counter("inbox_stream_events_total", "Events handed to streams, once a stream")
+STREAM_DROPPED = Counter(
+    "inbox_stream_dropped_total", "Events that a stream was not given; `slow` ones became a sync", ("reason",)
+)
+STREAMS_ENDED = Counter("inbox_stream_ended_total", "Streams that ended", ("reason",))
+STREAMS_REFUSED = Counter("inbox_stream_refused_total", "Streams that were not opened", ("status",))
+STREAM_RECONNECTS = Counter("inbox_stream_redis_lost_total", "Connections to Redis lost or not made")
 
 # Recovery
 RESCUED = Counter("delivery_rescued_total", "Rows brought back from a dead hop", ("state",))

@@ -9,6 +9,7 @@ import orjson
 
 from app.db import notifications
 from app.db.requests import RequestPool
+from app.domain import masking
 from app.domain.instants import instant
 from app.domain.kinds import Channel, Priority
 from app.domain.states import DeliveryState
@@ -35,8 +36,13 @@ class ReadNotification:
         self._vault = vault
         self._settings = settings
 
-    def __call__(self, tenant_id: str, identifier: UUID, only_user: str | None = None) -> dict[str, Any]:
-        """Return a tenant's notification as the API shows it, if it is `only_user`'s; raise NotFound."""
+    def __call__(
+        self, tenant_id: str, identifier: UUID, only_user: str | None = None, *, shows_addresses: bool = False
+    ) -> dict[str, Any]:
+        """Return a tenant's notification as the API shows it, if it is `only_user`'s; raise NotFound.
+
+        Recipients are masked unless `shows_addresses`.
+        """
         row = self._pool.run(lambda cursor: notifications.read(cursor, tenant_id, identifier, only_user))
         if row is None:
             raise NotFound("DOMAIN_NOTIFICATION_NOT_FOUND", "There is no such notification.")
@@ -46,8 +52,12 @@ class ReadNotification:
             attempts[attempt.pop("delivery_id")].append(attempt)
         priority = Priority(row["priority"])
         said = opened(self._vault, tenant_id, row["id"], row["sealed"], row["batch_id"], row["batch_sealed"])
+        shown = said.get("recipients", {})
+        if not shows_addresses:
+            shown = {channel: masking.recipient(channel, text) for channel, text in shown.items()}
         return _notification(row, said, priority) | {
-            "deliveries": [self._delivery(each, priority, attempts[each["id"]]) for each in row["deliveries"]]
+            "recipients": shown,
+            "deliveries": [self._delivery(each, priority, attempts[each["id"]]) for each in row["deliveries"]],
         }
 
     def _delivery(self, row: dict[str, Any], priority: Priority, attempts: list[dict[str, Any]]) -> dict[str, Any]:
@@ -116,7 +126,6 @@ def _notification(row: dict[str, Any], said: dict[str, Any], priority: Priority)
         "category": row["category"],
         "priority": priority.name,
         "content": {"title": said.get("title", ""), "body": said.get("body", "")},
-        "recipients": said.get("recipients", {}),
         "metadata": row["metadata"],
         "scheduled_at": instant(row["scheduled_at"]) if row["scheduled_at"] else None,
         "expires_at": instant(row["expires_at"]) if row["expires_at"] else None,

@@ -8,7 +8,15 @@ import jwt
 from app.domain.callers import Role
 from app.settings import Settings
 
-ALL_SCOPES = ("notifications:read", "notifications:write", "receipts:write", "keys:manage")
+ALL_SCOPES = (
+    "notifications:read",
+    "notifications:write",
+    "receipts:write",
+    "keys:manage",
+    "users:read",
+    "users:write",
+    "recipients:read",
+)
 
 
 class NotOurTokensError(ValueError):

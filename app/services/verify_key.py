@@ -46,10 +46,14 @@ class VerifyKey:
             self._refused[found] = (self._clock() + self._trusted_seconds, error.code, error.message)
             raise
 
-    def _look_up(self, prefix: str, found: bytes) -> Proven:
+    def again(self, prefix: str) -> Proven:
+        """Return the same for a key that was shown before, and is now known by its prefix alone."""
+        return self._look_up(prefix, None)
+
+    def _look_up(self, prefix: str, found: bytes | None) -> Proven:
         key = self._pool.run(lambda cursor: api_keys.look_up(cursor, prefix))
         # Whose digest differs has guessed a prefix at best, and learns nothing else about that key.
-        if key is None or not hmac.compare_digest(key.digest, found):
+        if key is None or (found is not None and not hmac.compare_digest(key.digest, found)):
             raise _unknown()
         if key.is_revoked:
             raise Unauthenticated("AUTH_KEY_REVOKED", "The API key was revoked.")

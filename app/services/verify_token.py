@@ -84,7 +84,8 @@ class VerifyToken:
             raise _invalid("The token's scope must be text, scopes separated by spaces.")
         caller = Caller(claims["sub"], claims["tenant"], frozenset(scope.split()), _role(claims))
         until = float(expires_at)
-        return Proven(caller, until if self._find_key is None else min(until, now + _KEY_TRUSTED_SECONDS))
+        relied_until = until if self._find_key is None else min(until, now + _KEY_TRUSTED_SECONDS)
+        return Proven(caller, relied_until, expires_at=until)
 
 
 def _role(claims: dict[str, Any]) -> Role:

@@ -15,6 +15,7 @@ from tests.meta import ROOT
 VERBS = {
     "notifications.CANCEL": ("cancel",),
     "batch_work.CANCEL_CHUNK": ("cancel",),
+    "erasures.CANCEL": ("cancel",),
     "outbox.MARK_QUEUED": ("publish",),
     "outbox.BRING_BACK": ("rescue_queued",),
     "deliveries.CLAIM": ("claim",),
@@ -35,6 +36,7 @@ NOTED_WHILE = {
     "recovery.RECEIPT_NEGATIVE": {"SENDING"},
     "notifications.CANCEL": {"SENDING", "UNKNOWN"},
     "batch_work.CANCEL_CHUNK": {"SENDING", "UNKNOWN"},
+    "erasures.CANCEL": {"SENDING", "UNKNOWN"},
 }
 STATES = "|".join(state.value for state in DeliveryState)
 

@@ -8,8 +8,8 @@ needs no index.
 
 from alembic import op
 
-revision = "0009"
-down_revision = "0003"
+revision = "0005"
+down_revision = "0004"
 
 _TABLES = """
 ALTER TABLE notification ADD COLUMN batch_id uuid;
