@@ -10,6 +10,7 @@ import typer
 
 from app.cli import (
     api,
+    batch,
     bridge,
     dlq,
     doctor,
@@ -48,6 +49,7 @@ app.command("stream")(stream.stream)
 app.command("token")(token.token)
 app.add_typer(key.app, name="key")
 app.command("send")(send.send)
+app.add_typer(batch.app, name="batch")
 app.command("status")(status.status)
 app.command("watch")(watch.watch)
 app.command("ledger")(ledger.ledger)

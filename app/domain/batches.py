@@ -68,6 +68,7 @@ class Reason(StrEnum):
     RECALLED = "recalled"
     DEADLINE_PASSED = "deadline_passed"
     NO_HEADER = "no_header"
+    INCOMPLETE = "incomplete"
     ABANDONED = "abandoned"
     ERROR = "error"
 

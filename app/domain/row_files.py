@@ -107,8 +107,9 @@ def of_csv(columns: list[str], row: bytes) -> dict[str, Any]:
 
 def of_ndjson(row: bytes) -> dict[str, Any]:
     """Return a row of NDJSON; raise BadRowError."""
+    text = _text(row.removeprefix(BYTE_ORDER_MARK))
     try:
-        found = json.loads(_text(row.removeprefix(BYTE_ORDER_MARK)), parse_constant=_no_number)
+        found = json.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise BadRowError("unreadable", "is not an object in JSON") from error
     if not isinstance(found, dict):

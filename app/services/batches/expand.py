@@ -14,7 +14,7 @@ from math import inf
 import orjson
 from sqlalchemy.engine import Engine
 
-from app.db import batch_work, segments
+from app.db import batch_upkeep, batch_work, segments
 from app.db.batch_work import Work
 from app.db.requests import Cursor
 from app.domain.batches import BatchState, Canary, CanaryState, Reason
@@ -221,7 +221,7 @@ class Expand:
     def _count(self, limit: int) -> None:
         """Count chunks again whose numbers are old, so that progress costs its reader nothing."""
         with self.engine.begin() as connection:
-            batch_work.recount(batch_work.cursor_of(connection), limit)
+            batch_upkeep.recount(batch_work.cursor_of(connection), limit)
         self._counted_at = self.clock()
 
     def _tell(self, work: Work, written: Written, seconds: float) -> None:

@@ -5,7 +5,7 @@ Uploads that were never started are called off after a while, and forgotten with
 
 from sqlalchemy.engine import Engine
 
-from app.db import batch_work
+from app.db import batch_upkeep, batch_work
 
 _LIMIT = 20_000
 _ROUNDS = 50
@@ -23,7 +23,7 @@ class ForgetBatches:
         total = 0
         for _ in range(_ROUNDS):
             with self._engine.begin() as connection:
-                gone = batch_work.forget(batch_work.cursor_of(connection), _LIMIT, self._abandoned_seconds)
+                gone = batch_upkeep.forget(batch_work.cursor_of(connection), _LIMIT, self._abandoned_seconds)
             total += gone
             if not gone:
                 break

@@ -12,6 +12,7 @@ from app.db import batch_work, segments
 from app.db.batch_work import Rejected, Work
 from app.db.requests import Cursor
 from app.domain import row_files
+from app.domain.batches import Reason
 from app.domain.row_files import BadRowError
 from app.sealing import Vault, context
 
@@ -47,7 +48,7 @@ class Portion:
 class UnreadableListError(Exception):
     """The list cannot be read at all; `code` is the reason."""
 
-    def __init__(self, code: str) -> None:
+    def __init__(self, code: Reason) -> None:
         super().__init__(code)
         self.code = code
 
@@ -89,7 +90,7 @@ def of_list(cursor: Cursor, vault: Vault, work: Work, limit: int) -> Portion:
             portion.is_last = is_end
         data, start = data[portion.read_offset - start :], portion.read_offset
     if is_csv and portion.columns is None:
-        raise UnreadableListError("no_header")
+        raise UnreadableListError(Reason.NO_HEADER)
     return portion
 
 
@@ -102,7 +103,7 @@ def _next_bytes(cursor: Cursor, vault: Vault, work: Work, offset: int) -> bytes:
     ]
     if not opened:
         if offset < work.upload_length:
-            raise UnreadableListError("incomplete")
+            raise UnreadableListError(Reason.INCOMPLETE)
         return b""
     return b"".join(data for _, data in opened)[offset - opened[0][0] :]
 
@@ -111,7 +112,7 @@ def _columns(row: bytes) -> list[str]:
     try:
         return row_files.header(row)
     except BadRowError as error:
-        raise UnreadableListError(error.code) from error
+        raise UnreadableListError(Reason.NO_HEADER) from error
 
 
 def _take_row(portion: Portion, raw: row_files.RawRow, number: int) -> None:
