@@ -74,7 +74,8 @@ worker_send_task_events = True
 task_send_sent_event = False
 
 # Beat. None of these messages has an `expires`: it compares the clocks of two machines, and a relay whose clock is
-# ahead would take no tick at all. Ticks of relay and expander coalesce in the scheduler, the others where they arrive.
+# ahead would take no tick at all. Ticks of relay and expander coalesce in the scheduler, the others where they
+# arrive.
 beat_scheduler = "tasks.scheduler:NudgingScheduler"
 beat_schedule: dict[str, dict[str, Any]] = {
     f"relay-{priority.name.lower()}": {

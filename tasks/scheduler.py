@@ -1,4 +1,4 @@
-"""Beat's scheduler: ticks of the relay and of the expander are nudges, everything else is an ordinary Celery message.
+"""Beat's scheduler: ticks of relay and expander are nudges, everything else is an ordinary Celery message.
 
 A tick that waits already makes the next one needless. So a slow or absent relay finds one tick a priority (one in
 three seconds at the worst), never a pile, and no clocks of two machines are compared, as `expires` would do. It

@@ -1,7 +1,7 @@
 """Who got a batch, who did not and why, and which rows of its list were none. Pages of bounded cost.
 
-A page looks at so many chunks at most, each a range of the primary key, so it may be short or empty and still not be
-the last one.
+A page looks at so many chunks at most, each a range of the primary key, so it may be short or empty and still not
+be the last one.
 """
 
 from collections.abc import Sequence
@@ -59,6 +59,16 @@ class ChunkRange:
     high: str
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in a batch's list of recipients: chunk `number`, beyond the id `after`."""
+
+    tenant_id: str
+    batch_id: str
+    number: int
+    after: str
+
+
 class Reached(NamedTuple):
     """A delivery of a batch, to whom, and how it stands."""
 
@@ -93,35 +103,25 @@ def ranges(cursor: Cursor, tenant_id: str, identifier: str, number: int) -> list
     return [ChunkRange(*row) for row in cursor]
 
 
-def reached(
-    cursor: Cursor,
-    tenant_id: str,
-    identifier: str,
-    chunk: ChunkRange,
-    states: Sequence[str],
-    after: str,
-    limit: int,
-) -> list[Reached]:
-    """Return up to `limit` deliveries of a chunk in one of `states`, with ids beyond `after`."""
-    values = _values(tenant_id, identifier, chunk, after, limit) | {"states": list(states)}
+def reached(cursor: Cursor, place: Place, chunk: ChunkRange, states: Sequence[str], limit: int) -> list[Reached]:
+    """Return up to `limit` deliveries of a chunk in one of `states`, beyond a place."""
+    values = _values(place, chunk, limit) | {"states": list(states)}
     run_as_tenant(cursor, DELIVERIES, values)
     return [Reached(*row) for row in cursor]
 
 
-def withheld(
-    cursor: Cursor, tenant_id: str, identifier: str, chunk: ChunkRange, after: str, limit: int
-) -> list[Withheld]:
-    """Return up to `limit` notifications of a chunk of which something was suppressed, with ids beyond `after`."""
-    run_as_tenant(cursor, SUPPRESSED, _values(tenant_id, identifier, chunk, after, limit))
+def withheld(cursor: Cursor, place: Place, chunk: ChunkRange, limit: int) -> list[Withheld]:
+    """Return up to `limit` notifications of a chunk of which something was suppressed, beyond a place."""
+    run_as_tenant(cursor, SUPPRESSED, _values(place, chunk, limit))
     return [Withheld(*row) for row in cursor]
 
 
-def _values(tenant_id: str, identifier: str, chunk: ChunkRange, after: str, limit: int) -> dict[str, Any]:
+def _values(place: Place, chunk: ChunkRange, limit: int) -> dict[str, Any]:
     return {
-        "tenant_id": tenant_id,
-        "id": identifier,
+        "tenant_id": place.tenant_id,
+        "id": place.batch_id,
         "low": chunk.low,
         "high": chunk.high,
-        "after": after,
+        "after": place.after,
         "limit": limit,
     }

@@ -1,8 +1,8 @@
 """The expander's statements: take a batch, read its list, write a chunk down, call a chunk off, count one.
 
 Invariants: whoever works on a batch holds the lock of its row until the commit, so of two expanders one takes
-another batch. A chunk's rows, its mark, the counts and the place to go on from are one transaction: it is there as a
-whole or not at all. Nobody waits for a batch: the choice skips those that are locked.
+another batch. A chunk's rows, its mark, the counts and the place to go on from are one transaction: it is there
+as a whole or not at all. Nobody waits for a batch: the choice skips those that are locked.
 
 The choice sees all tenants, so it runs as the owner of the tables; everything after it is held to the batch's
 tenant, as a request would be (`as_tenant`).
@@ -157,7 +157,8 @@ SELECT count(*) FROM cancelled
 
 CANCELLED_CHUNK = """
 UPDATE batch_chunk
-SET states = %(states)s::jsonb, counted_at = now(), cancelled_at = now(), next_count_at = now() + interval '5 seconds'
+SET states = %(states)s::jsonb, counted_at = now(), cancelled_at = now(),
+    next_count_at = now() + interval '5 seconds'
 WHERE tenant_id = %(tenant_id)s AND batch_id = %(id)s::uuid AND number = %(number)s
 """
 

@@ -39,8 +39,8 @@ WITH claimed AS (
     RETURNING answer
 ), made AS (
     INSERT INTO batch (tenant_id, id, state, source, category, priority, channels, template, template_version,
-                       sealed, metadata, segment, scheduled_at, expires_in, expires_at, canary, canary_state, total,
-                       upload_format, upload_length, created_by, created_at)
+                       sealed, metadata, segment, scheduled_at, expires_in, expires_at, canary, canary_state,
+                       total, upload_format, upload_length, created_by, created_at)
     SELECT %(tenant_id)s, %(id)s::uuid, %(state)s, %(source)s, %(category)s, %(priority)s, %(channels)s::text[],
            %(template)s, %(template_version)s, %(sealed)s, %(metadata)s::jsonb, %(segment)s::jsonb,
            %(scheduled_at)s::timestamptz, %(expires_in)s,
@@ -52,7 +52,8 @@ WITH claimed AS (
 ), pieces AS (
     INSERT INTO batch_piece (tenant_id, batch_id, start, length, sealed)
     SELECT %(tenant_id)s, %(id)s::uuid, p.start, p.length, p.sealed
-    FROM claimed, unnest(%(starts)s::bigint[], %(lengths)s::integer[], %(parts)s::bytea[]) AS p (start, length, sealed)
+    FROM claimed, unnest(%(starts)s::bigint[], %(lengths)s::integer[], %(parts)s::bytea[])
+         AS p (start, length, sealed)
 )
 SELECT answer FROM claimed
 """
@@ -76,7 +77,8 @@ WITH moved AS (
     INSERT INTO batch_piece (tenant_id, batch_id, start, length, whole, digest, sealed)
     SELECT %(tenant_id)s, %(id)s::uuid, p.start, p.length, CASE WHEN p.start = %(start)s THEN %(length)s END,
            CASE WHEN p.start = %(start)s THEN %(digest)s::bytea END, p.sealed
-    FROM moved, unnest(%(starts)s::bigint[], %(lengths)s::integer[], %(parts)s::bytea[]) AS p (start, length, sealed)
+    FROM moved, unnest(%(starts)s::bigint[], %(lengths)s::integer[], %(parts)s::bytea[])
+         AS p (start, length, sealed)
 )
 SELECT upload_length FROM moved
 """

@@ -25,6 +25,15 @@ _LOCALE = "locale"
 _OBJECTS = frozenset({"recipients", "payload"})
 
 
+class BadRowError(ValueError):
+    """A row that cannot be read. `code` is stable, the message is for people and holds nothing of the row."""
+
+    def __init__(self, code: str, message: str, user_id: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.user_id = user_id
+
+
 @dataclass(frozen=True, slots=True)
 class RawRow:
     """The bytes of a row without its line break, and the offset behind it; `is_whole` unless it is too long."""
@@ -33,14 +42,11 @@ class RawRow:
     end: int
     is_whole: bool = True
 
-
-class BadRowError(ValueError):
-    """A row that cannot be read. `code` is stable, the message is for people and holds nothing of the row."""
-
-    def __init__(self, code: str, message: str, user_id: str | None = None) -> None:
-        super().__init__(message)
-        self.code = code
-        self.user_id = user_id
+    def whole(self) -> bytes:
+        """Return the row; raise BadRowError when it is too long."""
+        if not self.is_whole:
+            raise BadRowError("too_long", f"is longer than {ROW_LIMIT_BYTES} bytes, or a quote stays open")
+        return self.data
 
 
 def split(data: bytes, offset: int, *, is_csv: bool, is_last: bool) -> Iterator[RawRow]:

@@ -51,7 +51,7 @@ class ReadNotification:
             attempt["started_at"] = _reformat(attempt["started_at"])
             attempts[attempt.pop("delivery_id")].append(attempt)
         priority = Priority(row["priority"])
-        said = opened(self._vault, tenant_id, row["id"], row["sealed"], row["batch_id"], row["batch_sealed"])
+        said = opened(self._vault, tenant_id, row["id"], row["sealed"], (row["batch_id"], row["batch_sealed"]))
         shown = said.get("recipients", {})
         if not shows_addresses:
             shown = {channel: masking.recipient(channel, text) for channel, text in shown.items()}
@@ -91,15 +91,16 @@ def opened(
     tenant_id: str,
     identifier: str,
     sealed: memoryview | None,
-    batch_id: str | None = None,
-    batch_sealed: memoryview | None = None,
+    batch: tuple[str | None, memoryview | None] = (None, None),
 ) -> dict[str, Any]:
     """Return what a notification says, as `app.services.accept.rows` sealed it; empty once erased or damaged.
 
-    Raises Unavailable while its key is not there: what was sealed is still whole.
+    `batch` is the id of its batch, if it has one, and what that says. Raises Unavailable while a key is not there:
+    what was sealed is still whole.
     """
     if sealed is None:
         return {}
+    batch_id, batch_sealed = batch
     said: dict[str, Any] = {}
     try:
         if len(sealed):

@@ -170,7 +170,8 @@ def test_cancel_at_half_stops_at_once_and_the_numbers_add_up(services, engine: E
         expander.step()
     sql(
         engine,
-        "UPDATE delivery SET status = 'SENT', sent_at = now() WHERE id IN (SELECT id FROM delivery ORDER BY id LIMIT 70)",
+        "UPDATE delivery SET status = 'SENT', sent_at = now()"
+        " WHERE id IN (SELECT id FROM delivery ORDER BY id LIMIT 70)",
     )
     sql(
         engine,
@@ -197,7 +198,7 @@ def test_cancel_at_half_stops_at_once_and_the_numbers_add_up(services, engine: E
 
 
 def test_a_batch_that_ended_is_recalled(services, engine: Engine, expander: Expand):
-    """What waits is cancelled, other notifications of the same moment stay, and a second recall changes nothing."""
+    """What waits is cancelled, other batches stay, and a second recall changes nothing."""
     add_users(engine, 120)
     keep = accepted(services)
     identifier = accepted(services)

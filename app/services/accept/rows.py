@@ -79,7 +79,7 @@ class Rows:
     def batch_row(
         self, tenant_id: str, submission: Submission, made: Plan, ids: Sequence[str], own: Own | None
     ) -> bytes:
-        """Return a row of a batch, as `bulk_row` does, with ids that were minted for it: its own, then its deliveries'.
+        """Return a row of a batch, as `bulk_row` does, with ids minted for it: its own, then its deliveries'.
 
         What the batch says stays on the batch: sealed here is what the row adds to it, and nothing when it adds
         nothing.

@@ -1,8 +1,8 @@
 """The judgement of a trial: how the first part of a batch fares decides about the rest. Pure.
 
-A failure is a delivery that ended FAILED, among those that ended at all by a provider's word. While fewer than half
-of them have ended, there is nothing to judge by: the wait goes on, up to ten times as long, and then the batch
-stands still, since silence is no good sign.
+A failure is a delivery that ended FAILED, among those that ended at all by a provider's word. While fewer than
+half of them have ended, there is nothing to judge by: the wait goes on, up to ten times as long, and then the
+batch stands still, since silence is no good sign.
 """
 
 from collections.abc import Mapping

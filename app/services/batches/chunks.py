@@ -85,7 +85,7 @@ class Chunks:
     def _shared(self, work: Work) -> dict[str, Any]:
         """Return what all notifications of a batch have in common, as the arguments of a Submission."""
         said = orjson.loads(self._vault.open(context("batch", work.tenant_id, work.id), bytes(work.sealed)))
-        shared = {name: None for name in _FIELDS} | {
+        shared = dict.fromkeys(_FIELDS) | {
             "category": work.category,
             "priority": Priority(work.priority),
             "channels": tuple(Channel(channel) for channel in work.channels),

@@ -1,7 +1,7 @@
 """A batch from the side of whoever sent it: how far it is, pause, resume, cancel, recall.
 
-To cancel stops the expansion at once and takes back what has not been sent; to recall does the same for a batch that
-has ended already. What is being sent at that moment may still arrive, and is told as sent.
+To cancel stops the expansion at once and takes back what has not been sent; to recall does the same for a batch
+that has ended already. What is being sent at that moment may still arrive, and is told as sent.
 """
 
 from collections.abc import Callable, Sequence

@@ -3,13 +3,13 @@
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
 
 from app.db import batch_reports, batches
-from app.db.batch_reports import ChunkRange, ErrorRow
+from app.db.batch_reports import ChunkRange, ErrorRow, Place
 from app.db.requests import Cursor, RequestPool
 from app.domain.batches import GROUPS
 from app.domain.callers import Caller
@@ -79,7 +79,7 @@ class BatchReports:
 
         def look(lent: Cursor) -> tuple[list[dict[str, Any]], str | None]:
             self._exists(lent, caller, identifier)
-            return _walk(lent, caller.tenant_id, identifier, state, limit, number, after)
+            return _walk(lent, Place(caller.tenant_id, identifier, number, after), state, limit)
 
         rows, place = self._pool.run(look)
         return Lines(rows, None if place is None else self._cursors.make(scope, place))
@@ -89,14 +89,13 @@ class BatchReports:
             raise not_found()
 
 
-def _walk(
-    cursor: Cursor, tenant_id: str, identifier: str, state: str, limit: int, number: int, after: str
-) -> tuple[list[dict[str, Any]], str | None]:
+def _walk(cursor: Cursor, place: Place, state: str, limit: int) -> tuple[list[dict[str, Any]], str | None]:
+    """Return lines from a place on, and where to go on as text."""
     found: list[dict[str, Any]] = []
-    chunks = batch_reports.ranges(cursor, tenant_id, identifier, number)
+    chunks = batch_reports.ranges(cursor, place.tenant_id, place.batch_id, place.number)
     for chunk in chunks:
-        found += _of_chunk(cursor, tenant_id, identifier, state, chunk, after, limit - len(found))
-        after = _NO_ID
+        found += _of_chunk(cursor, place, state, chunk, limit - len(found))
+        place = replace(place, after=_NO_ID)
         if len(found) >= limit:
             return found, f"{chunk.number} {found[-1]['id']}"
     if len(chunks) < batch_reports.CHUNKS_LOOKED_AT:
@@ -104,14 +103,11 @@ def _walk(
     return found, f"{chunks[-1].number + 1} {_NO_ID}"
 
 
-def _of_chunk(
-    cursor: Cursor, tenant_id: str, identifier: str, state: str, chunk: ChunkRange, after: str, limit: int
-) -> list[dict[str, Any]]:
+def _of_chunk(cursor: Cursor, place: Place, state: str, chunk: ChunkRange, limit: int) -> list[dict[str, Any]]:
     if state == SUPPRESSED:
-        withheld = batch_reports.withheld(cursor, tenant_id, identifier, chunk, after, limit)
         return [
             {"id": row.id, "notification_id": row.id, "user_id": row.user_id, "suppressed": row.suppressed}
-            for row in withheld
+            for row in batch_reports.withheld(cursor, place, chunk, limit)
         ]
     states = [status.value for status in GROUPS[state]]
     return [
@@ -120,5 +116,5 @@ def _of_chunk(
             "sent_at": instant(row.sent_at) if row.sent_at else None,
             "delivered_at": instant(row.delivered_at) if row.delivered_at else None,
         }
-        for row in batch_reports.reached(cursor, tenant_id, identifier, chunk, states, after, limit)
+        for row in batch_reports.reached(cursor, place, chunk, states, limit)
     ]

@@ -117,12 +117,9 @@ def _columns(row: bytes) -> list[str]:
 
 def _take_row(portion: Portion, raw: row_files.RawRow, number: int) -> None:
     try:
-        if not raw.is_whole:
-            raise BadRowError(
-                "too_long", f"is longer than {row_files.ROW_LIMIT_BYTES} bytes, or a quote stays open"
-            )
         columns = portion.columns
-        found = row_files.of_ndjson(raw.data) if columns is None else row_files.of_csv(columns, raw.data)
+        whole = raw.whole()
+        found = row_files.of_ndjson(whole) if columns is None else row_files.of_csv(columns, whole)
         row_files.check(found)
     except BadRowError as error:
         portion.rejected.append(Rejected(number, error.user_id, error.code, str(error)))

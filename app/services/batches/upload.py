@@ -1,7 +1,7 @@
 """Taking a list in pieces: each goes to the end of what is there, and one that is sent again changes nothing.
 
-The offset of a piece says where it belongs, so a client that lost an answer sends the same piece again, and one that
-lost its place asks how long the list is. Nothing is read of a list before it is started.
+The offset of a piece says where it belongs, so a client that lost an answer sends the same piece again, and one
+that lost its place asks how long the list is. Nothing is read of a list before it is started.
 """
 
 import hashlib

@@ -62,7 +62,7 @@ def test_pieces_may_end_anywhere(batches, expander, engine, piece):
 
 
 def test_an_upload_is_resumed_where_it_stopped(batches, expander, engine):
-    """A piece that is sent again changes nothing; a gap, an overlap and another piece are refused with the place."""
+    """A piece that is sent again changes nothing; a gap, an overlap and another piece are refused."""
     identifier = uploading(batches)
     first, second = b"user_id,recipients.SMS\n1,+4477009", b"00001\n2,+447700900002\n"
     for _ in range(2):
