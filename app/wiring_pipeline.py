@@ -143,7 +143,7 @@ def expander(settings: Settings) -> Expand:
     engine = make_engine(
         settings.database_url,
         application_name="arauto-batch",
-        pool_size=2,
+        pool_size=3,
         statement_timeout_seconds=120.0,
         options=WRITE_OPTIONS,
     )

@@ -2,7 +2,7 @@
 
 All three batches go to every user of the tenant, over the API of a stack of its own. The first is expanded in
 peace, beside HIGH notifications that keep coming, and next to one `INSERT … SELECT` of as many rows. Of the second
-the LOW worker, which expands, is killed again and again; each user must have exactly one notification. The third is
+the LOW worker, which expands, is killed repeatedly; each user must have exactly one notification. The third is
 due at once and cancelled when half of it is made; then everything that was made must be told as sent or cancelled.
 """
 

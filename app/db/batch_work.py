@@ -248,8 +248,13 @@ def take(cursor: Cursor, running_limit: int) -> Work | None:
     if row is None:
         return None
     work = Work(*row)
-    cursor.execute(AS_TENANT, {"tenant_id": work.tenant_id})
+    go_as_tenant(cursor, work.tenant_id)
     return work
+
+
+def go_as_tenant(cursor: Cursor, tenant_id: str) -> None:
+    """Hold the rest of a transaction to one tenant."""
+    cursor.execute(AS_TENANT, {"tenant_id": tenant_id})
 
 
 def promote(cursor: Cursor, work: Work, running_limit: int) -> None:

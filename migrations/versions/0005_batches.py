@@ -103,7 +103,7 @@ CREATE TABLE batch_piece (
     CONSTRAINT ck_batch_piece_length CHECK (length > 0),
     CONSTRAINT ck_batch_piece_digest CHECK ((whole IS NULL) = (digest IS NULL))
 );
-COMMENT ON TABLE batch_piece IS 'What was uploaded and is not expanded yet; the first part of a piece has a digest';
+COMMENT ON TABLE batch_piece IS 'What was uploaded and is not read yet; the first part of a piece has a digest';
 
 CREATE TABLE batch_seen (
     tenant_id text NOT NULL,

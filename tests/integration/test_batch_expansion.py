@@ -292,6 +292,25 @@ def test_a_filter_that_hardly_anybody_fits_takes_short_steps(
     assert [user for user, _ in made(engine, identifier)] == ["u0000003", "u0000999"]
 
 
+def test_what_was_read_ahead_counts_for_a_moment_only(services, engine: Engine, database_url: str):
+    """Users who were suspended while a batch stood still get nothing of its next chunk.
+
+    Fails when what was read ahead never gets too old.
+    """
+    now = [0.0]
+    expander = make_expander(database_url, chunk=50, clock=lambda: now[0])
+    add_users(engine, 150)
+    identifier = accepted(services)
+    while batch(engine, identifier)["made_count"] < 50:
+        expander.step()
+    sql(engine, "UPDATE app_user SET status = 'SUSPENDED'")
+    now[0] = 1.0
+    while expander.step():
+        pass
+    assert batch(engine, identifier)["made_count"] == 50
+    expander.engine.dispose()
+
+
 def test_progress_follows_the_deliveries(services, engine: Engine, expander: Expand):
     """Chunks are counted again while something of them can change, and the sums add up at any time."""
     add_users(engine, 120)

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeAlias
 
 import orjson
 
@@ -24,7 +24,12 @@ from app.services.accept.submission import Submission
 from app.services.batches.sources import ERROR_LIMIT, Portion, Recipient
 from app.services.refusal import Refused
 
+Planned: TypeAlias = tuple[Submission, Plan, Own | None]
+"""A notification to be made: what is asked, what becomes of it, and what it says of its own."""
+
 _FIELDS = tuple(each.name for each in fields(Submission))
+FRESH_SECONDS = 0.5
+"""How old a plan may be when it is written down; a deadline leaves room for it."""
 _DUPLICATE = ("duplicate", "the list names this recipient before")
 
 
@@ -48,11 +53,10 @@ class Chunks:
         self._vault = vault
         self._rows = Rows(vault, attempts_allowed)
 
-    def write(self, cursor: Cursor, work: Work, portion: Portion) -> Written:
-        """Store the notifications of a portion and their mark; return what became of it."""
+    def write(self, cursor: Cursor, work: Work, portion: Portion, planned: list[Planned]) -> Written:
+        """Store what is planned for a portion, and its mark; return what became of it."""
         written = Written()
-        written.rejected = list(portion.rejected)
-        planned = self._planned(cursor, work, portion.recipients, written.rejected)
+        written.rejected = portion.rejected
         if planned:
             self._store(cursor, work, planned, written)
         kept = written.rejected[: max(ERROR_LIMIT - work.rejected_count, 0)]
@@ -60,13 +64,17 @@ class Chunks:
             batch_work.reject(cursor, work, kept)
         return written
 
-    def _planned(
+    def planned(
         self, cursor: Cursor, work: Work, recipients: Sequence[Recipient], rejected: list[Rejected]
-    ) -> list[tuple[Submission, Plan, Own | None]]:
+    ) -> list[Planned]:
+        """Return what is to be made for `recipients`; whom the plan refuses is added to `rejected`.
+
+        Of a list it also writes down who was named.
+        """
         known = accept_context.users(cursor, work.tenant_id, list({each.user_id for each in recipients}))
         shared = self._shared(work)
         is_list = work.segment is None
-        planned: list[tuple[Submission, Plan, Own | None]] = []
+        planned: list[Planned] = []
         rows: list[Recipient] = []
         for each in recipients:
             submission = Submission(**_with(shared, each) if is_list else {**shared, "user_id": each.user_id})
@@ -95,7 +103,7 @@ class Chunks:
             "recipients": {},
             "metadata": work.metadata,
             "scheduled_at": work.scheduled_at,
-            "expires_in": None if work.seconds_left is None else max(int(work.seconds_left), 1),
+            "expires_in": None if work.seconds_left is None else max(int(work.seconds_left - FRESH_SECONDS), 1),
         }
         return {name: shared[name] for name in _FIELDS}
 
@@ -103,10 +111,10 @@ class Chunks:
         self,
         cursor: Cursor,
         work: Work,
-        planned: list[tuple[Submission, Plan, Own | None]],
+        planned: list[Planned],
         rows: list[Recipient],
         rejected: list[Rejected],
-    ) -> list[tuple[Submission, Plan, Own | None]]:
+    ) -> list[Planned]:
         """Leave out whom the list has named before: by their addresses where it gives any, else by their id."""
         marks = []
         for submission, made, _ in planned:
@@ -127,7 +135,7 @@ class Chunks:
         self,
         cursor: Cursor,
         work: Work,
-        planned: list[tuple[Submission, Plan, Own | None]],
+        planned: list[Planned],
         written: Written,
     ) -> None:
         # Ids of a chunk carry one millisecond that no other chunk of the batch has: the chunk is their range.

@@ -23,6 +23,7 @@ from app.observability import metrics
 from app.observability.logging import get_logger
 from app.sealing import Vault
 from app.services.batches import sources
+from app.services.batches.ahead import Ahead, Read
 from app.services.batches.canary import Verdict, judge
 from app.services.batches.chunks import Chunks, Written
 from app.services.batches.sources import Portion, UnreadableListError
@@ -59,6 +60,7 @@ class Expand:
 
     def __post_init__(self) -> None:
         self._chunks = Chunks(self.vault, self.attempts_allowed)
+        self._ahead = Ahead(self.engine, self._chunks, self.clock)
         self._counted_at = -inf
 
     def run(self, budget_seconds: float) -> bool:
@@ -132,18 +134,27 @@ class Expand:
         if canary is not None and work.canary_state == CanaryState.AHEAD:
             left = min(left, max(canary.size(work.total) - work.read_count, 1))
         try:
-            if work.segment is not None:
-                portion = sources.of_segment(cursor, work, left)
-            else:
-                portion = sources.of_list(cursor, self.vault, work, left)
+            read = self._read(cursor, work, left)
         except UnreadableListError as error:
             batch_work.settle(cursor, work, BatchState.FAILED, error.code)
             return
-        written = self._chunks.write(cursor, work, portion)
+        portion = read.portion
+        if work.segment is not None and left == self.chunk:
+            self._ahead.begin(work, portion, left)
+        written = self._chunks.write(cursor, work, portion, read.planned)
         self._end(cursor, work, portion, written)
         if work.segment is None:
             batch_work.drop_read(cursor, work, work.upload_length if portion.is_last else portion.read_offset)
         after.written, after.due = written, written.due
+
+    def _read(self, cursor: Cursor, work: Work, limit: int) -> Read:
+        if work.segment is None:
+            portion = sources.of_list(cursor, self.vault, work, limit)
+        elif (read := self._ahead.take(work, limit)) is not None:
+            return read
+        else:
+            portion = sources.of_segment(cursor, work, limit)
+        return Read(portion, self._chunks.planned(cursor, work, portion.recipients, portion.rejected))
 
     def _end(self, cursor: Cursor, work: Work, portion: Portion, written: Written) -> None:
         """Move the batch behind a portion, and into the state that follows from it."""

@@ -170,7 +170,7 @@ def test_listed_recipients_say_what_is_their_own(batches, expander, engine):
     ]
     listed = batches.lines(identifier, "recipients?state=waiting")
     (own,) = [line for line in listed if line["user_id"] == "a"]
-    assert batches.api.read(own["notification_id"]).get_json()["recipients"]["SMS"] == "+447700900000"
+    assert batches.api.read(own["notification_id"]).get_json()["recipients"]["SMS"] == "+44*****0000"
 
 
 def test_three_spellings_of_one_number_are_one_message(batches, expander, engine):
