@@ -12,14 +12,23 @@ from flask import Flask, Response, g, request
 from app import wiring
 from app.api import (
     api_keys,
+    audit,
     batches,
+    bounds,
+    categories,
     devices,
     docs,
     errors,
+    explain,
     health,
     inbox_tickets,
+    limits,
     notifications,
     openapi,
+    preferences,
+    suppressions,
+    templates,
+    unsubscribe,
     users,
 )
 from app.api.context import EXTENSION
@@ -47,14 +56,23 @@ def create_app(settings: Settings | None = None, services: wiring.ApiServices | 
     api.register_blueprint(notifications.blueprint)
     api.register_blueprint(batches.blueprint)
     api.register_blueprint(api_keys.blueprint)
+    api.register_blueprint(audit.blueprint)
+    api.register_blueprint(explain.blueprint)
+    api.register_blueprint(categories.blueprint)
+    api.register_blueprint(preferences.blueprint)
+    api.register_blueprint(suppressions.blueprint)
+    api.register_blueprint(unsubscribe.blueprint)
     api.register_blueprint(inbox_tickets.blueprint)
     api.register_blueprint(users.blueprint)
     api.register_blueprint(devices.blueprint)
+    api.register_blueprint(templates.blueprint)
     api.register_blueprint(health.blueprint)
     app.register_blueprint(docs.blueprint)
     app.extensions[docs.DOCUMENT] = api.spec.to_dict()
     errors.register(app)
+    limits.register(app)
     app.before_request(_start_clock)
+    bounds.register(app)
     app.after_request(_measure)
     return app
 

@@ -19,32 +19,48 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from app.db import api_keys, probe
+from app.db import api_keys, audit, probe
 from app.db.requests import RequestPool
 from app.db.session import make_engine
 from app.domain.encryption_keys import parse_key, parse_keys
+from app.domain.kinds import Channel
+from app.domain.request_kinds import RequestKind
+from app.limits.circuit import Circuit
+from app.limits.requests import RequestWindows
+from app.rendering.library import Library
 from app.sealing import Vault
 from app.services.accept.accept import Accept
+from app.services.audit_log import ReadAudit
 from app.services.batches.accept import AcceptBatch
 from app.services.batches.manage import ManageBatches
 from app.services.batches.reports import BatchReports
 from app.services.batches.upload import Upload
 from app.services.cancel import Cancel
+from app.services.client_address import ClientAddress, parse_networks
 from app.services.cursors import Cursors
 from app.services.erase import RequestErasure
+from app.services.explain import Explain
 from app.services.health import HealthChecks, Part, reach
 from app.services.issuer_keys import IssuerKeys
 from app.services.last_use import LastUses
+from app.services.limit_requests import LimitRequests, Quotas
 from app.services.manage_devices import ManageDevices
 from app.services.manage_keys import ManageKeys
 from app.services.manage_users import ManageUsers
 from app.services.nudge import Nudge
+from app.services.policies import ManagePolicies
+from app.services.preferences import Preferences
 from app.services.reading import ReadNotification
 from app.services.sign_in import SignIn
+from app.services.sign_in_failures import SignInFailures
 from app.services.stream_tickets import StreamTickets
+from app.services.suppressions import Suppressions
+from app.services.templates.manage import ManageTemplates
+from app.services.templates.preview import PreviewTemplate
+from app.services.unsubscribe import Unsubscribe, UnsubscribeLinks
 from app.services.verify_key import VerifyKey
 from app.services.verify_token import VerifyToken
-from app.settings import Settings
+from app.settings import Settings, parse_limits
 
 Built = TypeVar("Built")
 _LOCK = RLock()
@@ -80,6 +96,10 @@ class ApiServices:
     """What a request can ask for."""
 
     sign_in: SignIn
+    sign_in_failures: SignInFailures
+    client_address: ClientAddress
+    limits: LimitRequests
+    audit: ReadAudit
     tickets: StreamTickets
     keys: ManageKeys
     accept: Accept
@@ -88,8 +108,15 @@ class ApiServices:
     users: ManageUsers
     devices: ManageDevices
     erasures: RequestErasure
+    templates: ManageTemplates
+    preview: PreviewTemplate
     health: HealthChecks
     batches: BatchServices
+    explain: Explain
+    policies: ManagePolicies
+    preferences: Preferences
+    suppressions: Suppressions
+    unsubscribe: Unsubscribe
 
 
 @once_per_process
@@ -113,16 +140,25 @@ def api_services(settings: Settings) -> ApiServices:
     )
     # The watch comes after the server's own time-out, which leaves the connection usable.
     pool = RequestPool(engine, overdue_seconds=settings.api_statement_timeout_seconds + 2.0)
+    manage_templates = ManageTemplates(pool, cursors(settings))
     accept = Accept(
         pool,
         vault(settings),
         nudge(settings).nudge,
+        library=library(settings),
         attempts_allowed=settings.retry_attempts,
         schedule_max_days=settings.schedule_max_days,
+        spread_seconds=settings.quiet_hours_spread_seconds,
     )
     return ApiServices(
         sign_in=sign_in(settings, pool, verify_key(settings, pool)),
         tickets=stream_tickets(settings),
+        sign_in_failures=SignInFailures(
+            lambda entries: pool.once(lambda cursor: audit.add_behind(cursor, entries))
+        ),
+        client_address=ClientAddress(parse_networks(settings.trusted_proxies)),
+        limits=_limits(settings),
+        audit=ReadAudit(pool, cursors(settings)),
         keys=ManageKeys(pool, cursors(settings)),
         accept=accept,
         read=ReadNotification(pool, vault(settings), settings),
@@ -130,15 +166,22 @@ def api_services(settings: Settings) -> ApiServices:
         users=ManageUsers(pool, vault(settings), cursors(settings)),
         devices=ManageDevices(pool, vault(settings), settings.devices_per_user),
         erasures=RequestErasure(pool),
+        templates=manage_templates,
+        preview=PreviewTemplate(manage_templates, library(settings)),
         health=health_checks(settings),
         batches=_batches(settings, pool, accept),
+        explain=Explain(accept, {channel: settings.provider_name(channel) for channel in Channel}),
+        policies=ManagePolicies(pool, cursors(settings)),
+        preferences=Preferences(pool),
+        suppressions=Suppressions(pool, vault(settings), cursors(settings)),
+        unsubscribe=Unsubscribe(pool, unsubscribe_links(settings)),
     )
 
 
 def _batches(settings: Settings, pool: RequestPool, accept: Accept) -> BatchServices:
     wake = nudge(settings).expand
     return BatchServices(
-        accept=AcceptBatch(pool, vault(settings), accept.check, wake, settings.batch_open_limit),
+        accept=AcceptBatch(pool, vault(settings), accept.shared, wake, settings.batch_open_limit),
         upload=Upload(pool, vault(settings), wake, settings.batch_upload_max_bytes),
         manage=ManageBatches(pool, cursors(settings), wake),
         reports=BatchReports(pool, cursors(settings)),
@@ -163,6 +206,29 @@ def sign_in(settings: Settings, pool: RequestPool, keys: VerifyKey) -> SignIn:
     )
 
 
+def _limits(settings: Settings) -> LimitRequests:
+    """Return the limits of requests, on connections that give up before a request would notice."""
+    client = redis.Redis.from_url(
+        settings.redis_url,
+        socket_timeout=settings.limit_timeout_seconds,
+        socket_connect_timeout=settings.limit_timeout_seconds,
+        socket_keepalive=True,
+        retry=Retry(NoBackoff(), 0),
+    )
+    quotas = Quotas(
+        users={
+            RequestKind.READ: settings.limit_user_reads,
+            RequestKind.WRITE: settings.limit_user_writes,
+            RequestKind.READ_MARK: settings.limit_user_read_marks,
+            RequestKind.DELETE: settings.limit_user_deletes,
+        },
+        service=settings.limit_service,
+        tenants=parse_limits(settings.limit_tenants),
+        sign_in_failures=settings.limit_sign_in_failures,
+    )
+    return LimitRequests(RequestWindows(client), Circuit("limits", client.ping), quotas)
+
+
 def _issuer_keys(settings: Settings) -> IssuerKeys:
     from app.services.fetch_keys import FetchKeys  # noqa: PLC0415  loads an HTTP client, for who has an issuer
 
@@ -175,6 +241,18 @@ def _issuer_keys(settings: Settings) -> IssuerKeys:
         # Half of the threads stay free for callers whose keys are known while an issuer hangs.
         waiting_limit=max(settings.api_threads // 2, 1),
     )
+
+
+@once_per_process
+def unsubscribe_links(settings: Settings) -> UnsubscribeLinks:
+    """Return what makes and reads unsubscribe links: the worker makes them, the API reads them."""
+    return UnsubscribeLinks(settings.link_base_url, settings.link_secrets)
+
+
+@once_per_process
+def library(_settings: Settings) -> Library:
+    """Return the process's memory of template versions and of what was compiled of them."""
+    return Library()
 
 
 def cursors(settings: Settings) -> Cursors:

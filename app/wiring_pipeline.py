@@ -11,6 +11,9 @@ from app.kafka.producer import Publisher
 from app.kafka.reader import TopicReader
 from app.kafka.topics import ensure_topics
 from app.queues import BRIDGE_GROUP, DEAD_LETTER_TOPIC
+from app.services.accept.deciding import Deciding
+from app.services.accept.rows import Rows
+from app.services.batches.chunks import Chunks
 from app.services.batches.expand import Expand
 from app.services.batches.forget import ForgetBatches
 from app.services.dead_letters import DeadLetters
@@ -28,7 +31,7 @@ from app.services.resolve import Resolve, resend_pairs
 from app.services.retention import Retention
 from app.services.task_list import TaskList
 from app.settings import Settings
-from app.wiring import broker_client, nudge, once_per_process, vault
+from app.wiring import broker_client, library, nudge, once_per_process, vault
 
 
 @dataclass(frozen=True)
@@ -131,8 +134,13 @@ def upkeep_services(settings: Settings) -> UpkeepServices:
     engine = make_engine(settings.database_url, application_name="arauto-upkeep", pool_size=2)
     return UpkeepServices(
         partitions=PartitionsAhead(engine, settings.partitions_ahead_days),
-        retention=Retention(engine, settings.retention_days, settings.idempotency_retention_days),
         batches=ForgetBatches(engine, settings.batch_abandoned_seconds),
+        retention=Retention(
+            engine,
+            settings.retention_days,
+            settings.idempotency_retention_days,
+            settings.audit_retention_days,
+        ),
         erase=Erase(engine, vault(settings)),
     )
 
@@ -151,7 +159,12 @@ def expander(settings: Settings) -> Expand:
         engine,
         vault(settings),
         nudge(settings).nudge,
-        attempts_allowed=settings.retry_attempts,
+        chunks=Chunks(
+            vault(settings),
+            Rows(vault(settings), settings.retry_attempts, settings.quiet_hours_spread_seconds),
+            Deciding(vault(settings), library(settings), settings.schedule_max_days),
+            library(settings),
+        ),
         running_limit=settings.batch_running_limit,
     )
 

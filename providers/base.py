@@ -11,7 +11,7 @@ class Message:
     """One rendered message to one recipient.
 
     `reference` is the delivery id: an adapter passes it as the provider's idempotency key, client reference,
-    collapse key or Message-ID, wherever the provider has one.
+    collapse key or Message-ID, wherever the provider has one. `unsubscribe_url` takes a one-click POST (RFC 8058).
     """
 
     reference: str
@@ -21,6 +21,7 @@ class Message:
     html: str | None = None
     sender: str | None = None
     metadata: dict[str, str] = field(default_factory=dict)
+    unsubscribe_url: str | None = None
 
 
 class Provider(Protocol):

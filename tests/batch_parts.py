@@ -7,6 +7,10 @@ from sqlalchemy.engine import Engine
 from app.db.deliveries import WRITE_OPTIONS
 from app.db.session import make_engine
 from app.domain.kinds import Priority
+from app.rendering.library import Library
+from app.services.accept.deciding import Deciding
+from app.services.accept.rows import Rows
+from app.services.batches.chunks import Chunks
 from app.services.batches.expand import Expand
 from tests.pipeline_parts import sql
 from tests.sealed import VAULT
@@ -32,7 +36,9 @@ def add_users(engine: Engine, count: int, *, tenant: str = "demo", first: int = 
 def make_expander(database_url: str, **chosen: Any) -> Expand:
     """Return an expander with the options of the service, on an engine of its own."""
     engine = make_engine(database_url, application_name="test-batch", pool_size=2, options=WRITE_OPTIONS)
-    values: dict[str, Any] = {"attempts_allowed": 6, "running_limit": 4, "nudge": _nobody} | chosen
+    library = Library()
+    chunks = Chunks(VAULT, Rows(VAULT, 6), Deciding(VAULT, library, 60), library)
+    values: dict[str, Any] = {"chunks": chunks, "running_limit": 4, "nudge": _nobody} | chosen
     return Expand(engine, VAULT, **values)
 
 

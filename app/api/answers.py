@@ -1,11 +1,12 @@
 """The shapes of answers, for the OpenAPI document; a test holds what is really sent against them."""
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from app.api.schemas import ChannelName, Content, PriorityName, Recipients
+from app.domain.error_codes import CATALOGUE
 
 
 class AcceptedDelivery(BaseModel):
@@ -21,6 +22,46 @@ class Suppressed(BaseModel):
 
     channel: ChannelName
     reason: str
+
+
+class DecisionView(BaseModel):
+    """What was decided about one channel, or one device, when the notification was accepted.
+
+    `rule` is what decided it. `until` and `time_zone` are there when it is held, `reason` when it is suppressed.
+    """
+
+    channel: ChannelName
+    verdict: Literal["send", "hold", "suppress"]
+    rule: str
+    reason: str | None = None
+    until: datetime | None = None
+    time_zone: str | None = None
+    device_id: str | None = None
+
+
+class ScheduledLocal(BaseModel):
+    """A time by the clocks on the wall, and the zone that was meant, or that was found to be the user's."""
+
+    at: str
+    time_zone: str
+
+
+class ExplainedChannel(DecisionView):
+    """What would become of one channel, or one device. `will_expire`: held until after its deadline."""
+
+    provider: str | None
+    at: datetime | None
+    will_expire: bool
+
+
+class Explained(BaseModel):
+    """What would become of a notification."""
+
+    status: Literal["ACCEPTED", "SUPPRESSED"]
+    scheduled_at: datetime | None
+    scheduled_local: ScheduledLocal | None
+    expires_at: datetime | None
+    channels: list[ExplainedChannel]
 
 
 class NotificationAccepted(BaseModel):
@@ -78,12 +119,17 @@ class NotificationView(BaseModel):
     batch_id: str | None
     category: str
     priority: PriorityName
+    template: str | None
+    template_version: int | None
+    locale: str | None
     content: Content
     recipients: Recipients
     metadata: dict[str, Any]
     scheduled_at: datetime | None
     expires_at: datetime | None
     suppressed: list[Suppressed]
+    decision: list[DecisionView]
+    scheduled_local: ScheduledLocal | None
     deliveries: list[DeliveryView]
 
 
@@ -130,6 +176,36 @@ class ApiKeyList(BaseModel):
     next_cursor: str | None
 
 
+class AuditResource(BaseModel):
+    """What an entry is about."""
+
+    type: str
+    id: str
+
+
+class AuditEntryView(BaseModel):
+    """One entry of the audit log. `changes` has names of fields; their values only where they are not personal."""
+
+    id: str
+    at: datetime
+    actor: str
+    actor_role: Literal["USER", "SERVICE", "ADMIN", "OPERATOR", "NONE"]
+    key_id: str | None
+    action: str
+    resource: AuditResource
+    changes: dict[str, Any]
+    address: str | None
+    trace_id: str | None
+    count: int
+
+
+class AuditList(BaseModel):
+    """A page of the audit log."""
+
+    data: list[AuditEntryView]
+    next_cursor: str | None
+
+
 class ErrorDetail(BaseModel):
     """One field that is wrong."""
 
@@ -140,7 +216,15 @@ class ErrorDetail(BaseModel):
 class ErrorBody(BaseModel):
     """What went wrong."""
 
-    code: str
+    # No enumeration: a client that was generated from one would fail over a code that came after it.
+    code: Annotated[
+        str,
+        Field(
+            pattern="^(VALIDATION|AUTH|DOMAIN|INFRA)_[A-Z_]+$",
+            examples=list(CATALOGUE),
+            description="Stable, for programs. The examples are all there are in this version; more may come.",
+        ),
+    ]
     message: str
     details: list[ErrorDetail]
     timestamp: datetime

@@ -41,6 +41,7 @@ class BatchRecipient(schemas.Strict):
     user_id: Annotated[StrictStr, Field(min_length=1, max_length=255)] | StrictInt
     recipients: Recipients | None = None
     payload: dict[str, Any] | None = None
+    locale: Annotated[str, Field(max_length=35)] | None = None
 
 
 class AttributeCondition(schemas.Strict):
@@ -183,6 +184,8 @@ class BatchRequest(schemas.Strict):
             channels=one.channels,
             title=one.title,
             body=one.body,
+            html=one.html,
+            template=one.template,
             payload=one.payload,
             metadata=one.metadata,
             scheduled_at=one.scheduled_at,
@@ -203,6 +206,8 @@ def _row(index: int, each: BatchRecipient) -> dict[str, Any]:
         row["recipients"] = each.recipients.model_dump(exclude_none=True)
     if each.payload:
         row["payload"] = each.payload
+    if each.locale:
+        row["locale"] = each.locale
     if len(orjson.dumps(row)) > schemas.OBJECT_LIMIT_BYTES:
         raise Refused(
             "DOMAIN_BATCH_ROW_TOO_LARGE",

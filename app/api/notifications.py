@@ -102,7 +102,7 @@ def read_notification(identifier: str, caller: Caller) -> Response:
 def cancel_notification(identifier: str, caller: Caller) -> Response:
     """What has not begun is called off. What is being sent may still arrive; it is not tried again after that."""
     no_query()
-    return _json(services().cancel(caller.tenant_id, _uuid(identifier), caller.only_user))
+    return _json(services().cancel(caller, _uuid(identifier)))
 
 
 def _route(caller: Caller) -> str:

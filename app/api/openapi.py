@@ -9,7 +9,7 @@ from flask_smorest import Api, Blueprint
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from app.api import answers, batch_schemas, user_schemas
+from app.api import answers, batch_schemas, preference_schemas, template_schemas, user_schemas
 from app.api.schemas import ApiKeyRequest, ApiKeyRotation, NotificationRequest
 from app.api.ticket_schemas import StreamTicket, StreamTicketRequest
 
@@ -27,6 +27,7 @@ _ERRORS = {
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The body is too large.",
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "The body is not plain JSON in UTF-8.",
     HTTPStatus.UNPROCESSABLE_ENTITY: "The request is well formed but cannot be done.",
+    HTTPStatus.TOO_MANY_REQUESTS: "Too many requests, or failed sign-ins; `Retry-After` says how long to wait.",
     HTTPStatus.SERVICE_UNAVAILABLE: "Something that is needed does not answer; `Retry-After` says when to repeat.",
 }
 _MODELS: tuple[type[BaseModel], ...] = (
@@ -38,9 +39,19 @@ _MODELS: tuple[type[BaseModel], ...] = (
     StreamTicket,
     answers.ApiKeyIssued,
     answers.ApiKeyList,
+    answers.AuditList,
+    template_schemas.TemplateRequest,
+    template_schemas.TemplateChoice,
+    template_schemas.PreviewRequest,
+    template_schemas.TemplateView,
+    template_schemas.TemplateList,
+    template_schemas.TemplateVersionView,
+    template_schemas.TemplateVersionList,
+    template_schemas.PreviewView,
     answers.NotificationAccepted,
     answers.NotificationView,
     answers.CancelView,
+    answers.Explained,
     answers.HealthAnswer,
     user_schemas.UserFields,
     user_schemas.UserView,
@@ -54,6 +65,8 @@ _MODELS: tuple[type[BaseModel], ...] = (
     user_schemas.DeviceView,
     user_schemas.DeviceList,
     answers.ErrorAnswer,
+    *preference_schemas.REQUESTS,
+    *preference_schemas.ANSWERS,
 )
 _PROOFS = {
     "token": {
@@ -79,6 +92,22 @@ class Query:
     name: str
     description: str
     schema: dict[str, Any]
+
+
+USUAL_ERRORS = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.SERVICE_UNAVAILABLE)
+"""Of every route that asks who calls."""
+BODY_ERRORS = (
+    HTTPStatus.BAD_REQUEST,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+)
+"""Of every route that takes JSON."""
+PAGE_QUERY = (
+    Query("limit", "Entries on a page, 20 unless asked.", {"type": "integer", "minimum": 1, "maximum": 100}),
+    Query("cursor", "`next_cursor` of the page before.", {"type": "string"}),
+)
+"""Of every list."""
 
 
 def options() -> dict[str, Any]:
@@ -141,7 +170,8 @@ def operation(
         str(int(status)): {"description": text} | (_content(model) if model else {})
         for status, (text, model) in successes.items()
     }
-    for status in errors:
+    # Whatever asks who calls is counted, so that no route has to say it.
+    for status in dict.fromkeys((*errors, *((HTTPStatus.TOO_MANY_REQUESTS,) if scope else ()))):
         responses[str(int(status))] = {"description": _ERRORS[status]} | _content(answers.ErrorAnswer)
     described: dict[str, Any] = {"summary": summary, "responses": responses}
     described["security"] = [{name: [scope]} for name in _PROOFS] if scope else []

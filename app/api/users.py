@@ -4,11 +4,12 @@ from http import HTTPStatus
 from typing import Any
 
 import orjson
-from flask import Response, current_app, request
+from flask import Response, request
 from flask_smorest import Blueprint
 
 from app.api.auth import requires
 from app.api.body import UUID_FORM, json_body, no_query, page_query
+from app.api.bounds import larger_body
 from app.api.context import services
 from app.api.errors import JSON, ApiError
 from app.api.openapi import Query, operation, route
@@ -153,6 +154,7 @@ def list_users(caller: Caller) -> Response:
         errors=(*_BODY, *_USUAL),
     ),
 )
+@larger_body(BULK_LIMIT_BYTES)
 @requires(WRITE)
 def bulk_users(caller: Caller) -> Response:
     """Each row is a user with its `id`. What it leaves out stays, as with PATCH.
@@ -160,7 +162,6 @@ def bulk_users(caller: Caller) -> Response:
     A row that cannot be stored is `rejected` with its reason, and the others are stored.
     """
     no_query()
-    request.max_content_length = current_app.config[BULK_LIMIT_BYTES] + 1
     rows = validate(UsersBulk, json_body()).users
     changes, results = _parse(rows)
     outcomes = services().users.write_many(caller, list(changes.values()))

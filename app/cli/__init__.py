@@ -10,10 +10,12 @@ import typer
 
 from app.cli import (
     api,
+    audit,
     batch,
     bridge,
     dlq,
     doctor,
+    errors,
     key,
     ledger,
     migrate,
@@ -23,6 +25,7 @@ from app.cli import (
     stack,
     status,
     stream,
+    template,
     token,
     up,
     users,
@@ -48,6 +51,7 @@ app.command("bridge")(bridge.bridge)
 app.command("stream")(stream.stream)
 app.command("token")(token.token)
 app.add_typer(key.app, name="key")
+app.add_typer(template.app, name="template")
 app.command("send")(send.send)
 app.add_typer(batch.app, name="batch")
 app.command("status")(status.status)
@@ -58,6 +62,8 @@ app.command("replay")(replay.replay)
 app.command("reseal")(reseal.reseal)
 app.add_typer(users.app, name="users")
 app.command("doctor")(doctor.doctor)
+app.command("audit")(audit.audit)
+app.command("errors")(errors.errors)
 app.command("version")(version.version)
 
 

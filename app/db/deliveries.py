@@ -38,10 +38,16 @@ SELECT d.id::text, d.attempts, d.attempts_allowed, d.priority, d.channel, d.tena
        extract(epoch FROM d.next_attempt_at - now())::float8, n.id::text, n.sealed,
        CASE WHEN n.metadata <> '{}' THEN n.metadata::text END, d.device_id::text,
        CASE d.channel WHEN 'EMAIL' THEN u.email WHEN 'SMS' THEN u.phone WHEN 'PUSH' THEN v.token END,
-       n.batch_id::text, b.sealed
+       n.batch_id::text, b.sealed,
+       n.template, n.template_version, n.locale,
+       n.category, extract(epoch FROM now())::float8, u.status, u.time_zone, v.time_zone, v.is_muted,
+       p.choices, p.quiet_hours,
+       CASE WHEN d.channel <> 'IN_APP' THEN
+            (SELECT true FROM suppression s WHERE s.tenant_id = d.tenant_id AND s.channel = d.channel LIMIT 1) END
 FROM delivery d
 JOIN notification n ON n.id = d.notification_id AND n.id >= %(low)s::uuid AND n.id < %(high)s::uuid
-LEFT JOIN app_user u ON u.tenant_id = d.tenant_id AND u.id = d.user_id AND d.channel IN ('EMAIL', 'SMS')
+LEFT JOIN app_user u ON u.tenant_id = d.tenant_id AND u.id = d.user_id
+LEFT JOIN preference_set p ON p.tenant_id = d.tenant_id AND p.user_id = d.user_id
 LEFT JOIN device v ON v.tenant_id = d.tenant_id AND v.user_id = d.user_id AND v.id = d.device_id
 LEFT JOIN batch b ON b.tenant_id = n.tenant_id AND b.id = n.batch_id
 WHERE d.id = ANY(%(ids)s::uuid[]) AND d.status IN ('PENDING', 'QUEUED')
@@ -192,9 +198,11 @@ ON CONFLICT (topic, partition, seq) DO NOTHING
 class Loaded(NamedTuple):
     """What the worker needs to know of a delivery that may still be sent.
 
-    `sealed` is what the notification says, None once that was erased, empty when its batch says all of it;
-    `address` is the user's own, `batch_sealed` what its batch says, sealed too.
-    `due_in` is in seconds, negative once it is due; `metadata` is JSON text.
+    `sealed` is what the notification says, None once that was erased, empty when its batch
+    says all of it; `address` the user's own, `batch_sealed` what its batch says, sealed too.
+    `due_in` is in seconds, negative once it is due; `metadata` is JSON text. `template`, its version and the
+    reader's language are None where the content was given. `now` is the database's clock, in seconds since the
+    epoch. `has_suppressions` says whether the tenant suppresses any address of the channel.
     """
 
     id: str
@@ -212,6 +220,18 @@ class Loaded(NamedTuple):
     address: memoryview | None
     batch_id: str | None
     batch_sealed: memoryview | None
+    template: str | None = None
+    template_version: int | None = None
+    locale: str | None = None
+    category: str = ""
+    now: float = 0.0
+    user_status: str | None = None
+    user_zone: str | None = None
+    device_zone: str | None = None
+    device_is_muted: bool | None = None
+    choices: dict[str, dict[str, bool]] | None = None
+    quiet_hours: dict[str, Any] | None = None
+    has_suppressions: bool | None = None
 
 
 @dataclass(slots=True)

@@ -27,6 +27,8 @@ _SHOWN = "id::text, status, notifications, cancelled, requested_at, finished_at"
 BEGIN = f"""
 WITH gone AS (
     DELETE FROM app_user WHERE tenant_id = %(tenant_id)s AND id = %(user_id)s
+), chosen AS (
+    DELETE FROM preference_set WHERE tenant_id = %(tenant_id)s AND user_id = %(user_id)s
 )
 INSERT INTO erasure (tenant_id, id, user_id) VALUES (%(tenant_id)s, %(id)s::uuid, %(user_id)s)
 ON CONFLICT (tenant_id, user_id) WHERE status = 'RUNNING' DO UPDATE
@@ -87,7 +89,8 @@ SELECT (SELECT count(*) FROM cancelled),
 ERASE = """
 WITH said AS (
     UPDATE notification n
-    SET sealed = NULL, metadata = '{}', decision = '{}', supersede_key = NULL, locale = NULL,
+    SET sealed = NULL, metadata = '{}', decision = '{}', scheduled_local = NULL, supersede_key = NULL,
+        locale = NULL,
         user_id = CASE WHEN n.id = ANY(%(busy)s::uuid[]) THEN n.user_id ELSE %(pseudonym)s END
     WHERE n.id = ANY(%(ids)s::uuid[]) AND n.id BETWEEN %(low)s::uuid AND %(high)s::uuid
     RETURNING n.id

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from app.db.audit import entry_of
 from app.db.requests import Cursor
 from app.db.tenancy import run_as_tenant
 from app.domain.ids import siblings
@@ -37,17 +38,21 @@ WITH given AS (
     ON CONFLICT DO NOTHING
     RETURNING answer
 ), stored AS (
-    INSERT INTO notification (id, tenant_id, user_id, category, priority, sealed, metadata, suppressed,
-                              delivery_count, scheduled_at, expires_at, created_at)
-    SELECT id, tenant_id, user_id, %(category)s, priority, %(sealed)s, %(metadata)s::jsonb, %(suppressed)s::jsonb,
-           %(delivery_count)s, scheduled_at, expires_at, created_at
+    INSERT INTO notification (id, tenant_id, user_id, category, priority, template, template_version, locale,
+                              sealed, metadata, suppressed, decision, scheduled_local, delivery_count,
+                              scheduled_at, expires_at, created_at)
+    SELECT id, tenant_id, user_id, %(category)s, priority, %(template)s, %(template_version)s, %(locale)s,
+           %(sealed)s, %(metadata)s::jsonb, %(suppressed)s::jsonb, %(decision)s::jsonb,
+           %(scheduled_local)s::jsonb, %(delivery_count)s, scheduled_at, expires_at,
+           created_at
     FROM given, claimed
 ), made AS (
     INSERT INTO delivery (id, notification_id, tenant_id, user_id, channel, device_id, priority, status,
-                          attempts_allowed, next_attempt_at, relay_at, delivered_at, expires_at, created_at)
+                          attempts_allowed, next_attempt_at, relay_at, error_code, delivered_at, expires_at,
+                          created_at)
     SELECT d.id, g.id, g.tenant_id, g.user_id, d.channel, d.device_id, g.priority,
            CASE WHEN d.channel = 'IN_APP' AND due.at <= now() THEN 'DELIVERED' ELSE 'PENDING' END,
-           %(attempts_allowed)s, due.at, due.at,
+           %(attempts_allowed)s, due.at, due.at, CASE WHEN d.held_until > g.due_at THEN 'quiet_hours' END,
            CASE WHEN d.channel = 'IN_APP' AND due.at <= now() THEN now() END, g.expires_at, g.created_at
     FROM given g, claimed,
          unnest(%(delivery_ids)s::uuid[], %(channels)s::text[], %(device_ids)s::uuid[],
@@ -69,22 +74,25 @@ WITH given AS MATERIALIZED (
     SELECT g.*, uuid_extract_timestamp(g.id) AS created_at, greatest(g.scheduled_at, now()) AS due_at,
            greatest(g.scheduled_at, now()) + make_interval(secs => g.expires_in) AS expires_at
     FROM json_to_recordset(%(rows)s::json) AS g (
-        id uuid, user_id text, category text, priority smallint, sealed bytea, metadata jsonb, suppressed jsonb,
+        id uuid, user_id text, category text, priority smallint, template text, template_version integer,
+        locale text, sealed bytea, metadata jsonb, suppressed jsonb, decision jsonb, scheduled_local jsonb,
         scheduled_at timestamptz, expires_in double precision, delivery_ids uuid[], channels text[],
         device_ids uuid[], held_until timestamptz[])
 ), stored AS (
-    INSERT INTO notification (id, tenant_id, user_id, category, priority, sealed, metadata, suppressed,
-                              delivery_count, scheduled_at, expires_at, created_at, batch_id)
-    SELECT id, %(tenant_id)s, user_id, category, priority, sealed, coalesce(metadata, '{}'),
-           coalesce(suppressed, '[]'), cardinality(channels), scheduled_at, expires_at, created_at,
-           %(batch_id)s::uuid
+    INSERT INTO notification (id, tenant_id, user_id, category, priority, template, template_version, locale,
+                              sealed, metadata, suppressed, decision, scheduled_local, delivery_count,
+                              scheduled_at, expires_at, created_at, batch_id)
+    SELECT id, %(tenant_id)s, user_id, category, priority, template, template_version, locale, sealed,
+           coalesce(metadata, '{}'), coalesce(suppressed, '[]'), coalesce(decision, '[]'), scheduled_local,
+           cardinality(channels), scheduled_at, expires_at, created_at, %(batch_id)s::uuid
     FROM given
 ), made AS (
     INSERT INTO delivery (id, notification_id, tenant_id, user_id, channel, device_id, priority, status,
-                          attempts_allowed, next_attempt_at, relay_at, delivered_at, expires_at, created_at)
+                          attempts_allowed, next_attempt_at, relay_at, error_code, delivered_at, expires_at,
+                          created_at)
     SELECT d.id, g.id, %(tenant_id)s, g.user_id, d.channel, d.device_id, g.priority,
            CASE WHEN d.channel = 'IN_APP' AND due.at <= now() THEN 'DELIVERED' ELSE 'PENDING' END,
-           %(attempts_allowed)s, due.at, due.at,
+           %(attempts_allowed)s, due.at, due.at, CASE WHEN d.held_until > g.due_at THEN 'quiet_hours' END,
            CASE WHEN d.channel = 'IN_APP' AND due.at <= now() THEN now() END, g.expires_at, g.created_at
     FROM given g,
          unnest(g.delivery_ids, g.channels, g.device_ids, g.held_until) AS d (id, channel, device_id, held_until),
@@ -94,8 +102,9 @@ SELECT DISTINCT priority FROM given WHERE due_at <= now() AND cardinality(channe
 """
 
 READ = """
-SELECT n.id::text, n.user_id, n.category, n.priority, n.sealed, n.metadata, n.suppressed,
-       n.scheduled_at, n.expires_at, n.created_at, n.batch_id::text,
+SELECT n.id::text, n.user_id, n.category, n.priority, n.template, n.template_version, n.locale, n.sealed,
+       n.metadata, n.suppressed, n.decision, n.scheduled_local, n.scheduled_at, n.expires_at, n.created_at,
+       n.batch_id::text,
        (SELECT b.sealed FROM batch b WHERE b.tenant_id = n.tenant_id AND b.id = n.batch_id) AS batch_sealed,
        (SELECT coalesce(json_agg(d ORDER BY d.id), '[]') FROM (
             SELECT id, channel, device_id, status, attempts, next_attempt_at, provider, provider_message_id,
@@ -114,10 +123,13 @@ FROM notification n
 WHERE n.id = %(id)s::uuid AND (%(user_id)s::text IS NULL OR n.user_id = %(user_id)s::text)
 """
 
+_CANCELLED = """jsonb_build_object('cancelled', (SELECT count(*) FROM cancelled),
+                              'asked_to_end', (SELECT count(*) FROM asked))"""
+
 # The rows are locked in id order and waited for, as every writer of several deliveries does, so that no two of
 # them can wait for each other. What the lock returns is the newest state, so both updates ask `t.status`: a row
 # whose claim committed while this statement waited is still PENDING in the snapshot that they scan `d` with.
-CANCEL = """
+CANCEL = f"""
 WITH target AS MATERIALIZED (
     SELECT id, channel, status FROM delivery
     WHERE id BETWEEN %(low)s::uuid AND %(high)s::uuid AND notification_id = %(id)s::uuid
@@ -137,14 +149,16 @@ WITH target AS MATERIALIZED (
     WHERE d.id = t.id AND d.id BETWEEN %(low)s::uuid AND %(high)s::uuid
       AND t.status IN ('SENDING', 'UNKNOWN') AND d.cancel_requested_at IS NULL
     RETURNING d.id
-)
+), touched AS (
+    SELECT id FROM cancelled UNION ALL SELECT id FROM asked
+), {entry_of("touched", changes=_CANCELLED)}
 SELECT t.id::text, t.channel, t.status, c.id IS NOT NULL AS is_cancelled
 FROM notification n
 LEFT JOIN target t ON true
 LEFT JOIN cancelled c ON c.id = t.id
 WHERE n.id = %(id)s::uuid AND (%(user_id)s::text IS NULL OR n.user_id = %(user_id)s::text)
 ORDER BY t.id
-"""
+"""  # noqa: S608  put together of constants
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,12 +230,15 @@ def read(cursor: Cursor, tenant_id: str, identifier: UUID, user_id: str | None) 
     )
 
 
-def cancel(cursor: Cursor, tenant_id: str, identifier: UUID, user_id: str | None) -> list[Found]:
+def cancel(
+    cursor: Cursor, tenant_id: str, identifier: UUID, user_id: str | None, entry: Mapping[str, Any]
+) -> list[Found]:
     """Cancel what has not begun and ask for the rest; no row for no such id, one without an id for no delivery.
 
-    With a `user_id`, one of another user is not found and stays as it is.
+    With a `user_id`, one of another user is not found and stays as it is. `entry` goes into the audit log, if
+    anything was changed.
     """
-    run_as_tenant(cursor, CANCEL, _look_up(tenant_id, identifier, user_id))
+    run_as_tenant(cursor, CANCEL, {**_look_up(tenant_id, identifier, user_id), **entry})
     return [Found(*row) for row in cursor]
 
 

@@ -39,11 +39,13 @@ _USER = (("tenant_id", "text"), ("id", "text"))
 _DEVICE = (("tenant_id", "text"), ("user_id", "text"), ("id", "uuid"))
 _BATCH = (("tenant_id", "text"), ("id", "uuid"))
 _PIECE = (("tenant_id", "text"), ("batch_id", "uuid"), ("start", "bigint"))
+_ENTRY = (("tenant_id", "text"), ("id", "uuid"))
 
 SEALED_COLUMNS = (
     SealedColumn("app_user", "email", "email", _USER, ("tenant_id", "id")),
     SealedColumn("app_user", "phone", "phone", _USER, ("tenant_id", "id")),
     SealedColumn("device", "token", "device", _DEVICE, ("tenant_id", "id")),
+    SealedColumn("suppression", "address", "suppression", _ENTRY, ("tenant_id", "channel", "id")),
     SealedColumn("notification", "sealed", "notification", (("id", "uuid"),), ("tenant_id", "id"), is_daily=True),
     SealedColumn("batch", "sealed", "batch", _BATCH, ("tenant_id", "id")),
     SealedColumn("batch_piece", "sealed", "batch-piece", _PIECE, ("tenant_id", "batch_id", "start")),

@@ -17,12 +17,18 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A proven caller. `subject` is the user's id for a USER."""
+    """A proven caller. `subject` is the user's id for a USER.
+
+    `key_id` names the API key that was shown, when it was one. An operator works on this side of the API, by a
+    command; no token or key makes one.
+    """
 
     subject: str
     tenant_id: str
     scopes: frozenset[str]
     role: Role = Role.SERVICE
+    key_id: str | None = None
+    is_operator: bool = False
 
     def has(self, scope: str) -> bool:
         """Tell whether `scope` is granted."""

@@ -38,6 +38,7 @@ HTTP_REQUEST_SECONDS = Histogram(
     "http_request_duration_seconds", "Requests by route and status", ("method", "route", "status"), buckets=_FAST
 )
 ACCEPTED = Counter("notification_accepted_total", "Deliveries accepted", ("channel", "priority"))
+SUPPRESSED = Counter("notification_suppressed_total", "Channels without a delivery", ("channel", "reason"))
 REPLAYED = Counter("notification_replayed_total", "Requests answered again from their idempotency key")
 CANCELLED = Counter("notification_cancelled_total", "Deliveries cancelled by a user")
 ISSUER_FETCHES = Counter("issuer_keys_fetched_total", "Fetches of the token issuer's public keys", ("outcome",))
@@ -90,6 +91,9 @@ CLAIM_LOST = Counter("delivery_claim_lost_total", "Ids whose claim found nothing
 RECORD_LOST = Counter("delivery_record_lost_total", "Outcomes that were not ours to record any more", ("outcome",))
 DEFERRED = Counter("delivery_deferred_total", "Deferrals; they cost no attempt", ("reason",))
 GIVEN_BACK = Counter("delivery_given_back_total", "Claims given back before a call", ("reason",))
+WITHHELD = Counter(
+    "delivery_withheld_total", "Called off right before the send: the person's mind changed", ("channel", "reason")
+)
 UNRENDERABLE = Counter("delivery_unrenderable_total", "Deliveries that could not be rendered", ("channel",))
 GUARD_REFUSED = Counter("guard_refused_total", "The database forgot a claim: look at it at once")
 PARKED = Gauge("worker_parked", "Ids waiting unclaimed in a worker", ("channel",), multiprocess_mode="livesum")
@@ -121,6 +125,8 @@ RATE_REFUSED = Counter(
     "Tokens asked for and not granted, once a request for them",
     ("provider", "channel", "priority"),
 )
+REQUESTS_LIMITED = Counter("request_limited_total", "Requests answered with 429", ("limit",))
+CIRCUIT_OPENED = Counter("redis_circuit_opened_total", "Outages of a Redis that requests pass over", ("name",))
 BREAKER_STATE = Gauge(
     "breaker_state", "0 closed, 1 half-open, 2 open", ("provider",), multiprocess_mode="mostrecent"
 )

@@ -187,7 +187,7 @@ def opened(vault: Vault, place: bytes, sealed: memoryview | None) -> str | None:
 
 def not_found() -> NotFound:
     """Return the answer for a user who is not there, or not the caller's to see."""
-    return NotFound("DOMAIN_USER_NOT_FOUND", "There is no such user.")
+    return NotFound("DOMAIN_USER_UNKNOWN", "There is no such user.")
 
 
 def _may_change(caller: Caller, change: UserChange) -> None:

@@ -126,11 +126,17 @@ def _notification(row: dict[str, Any], said: dict[str, Any], priority: Priority)
         "batch_id": row["batch_id"],
         "category": row["category"],
         "priority": priority.name,
-        "content": {"title": said.get("title", ""), "body": said.get("body", "")},
+        "template": row["template"],
+        "template_version": row["template_version"],
+        "locale": row["locale"],
+        "content": {"title": said.get("title", ""), "body": said.get("body", "")}
+        | ({"html": said["html"]} if "html" in said else {}),
         "metadata": row["metadata"],
         "scheduled_at": instant(row["scheduled_at"]) if row["scheduled_at"] else None,
         "expires_at": instant(row["expires_at"]) if row["expires_at"] else None,
         "suppressed": row["suppressed"],
+        "decision": row["decision"] or [],
+        "scheduled_local": row["scheduled_local"],
     }
 
 

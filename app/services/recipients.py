@@ -118,3 +118,6 @@ NORMALISERS: Mapping[Channel, Callable[[str], str]] = {
     Channel.PUSH: push_token,
 }
 """The channels that need an address. An in-app message is stored under the user's id."""
+
+INDEX_KINDS: Mapping[str, str] = {Channel.EMAIL: "email", Channel.SMS: "phone", Channel.PUSH: "device"}
+"""What the blind index of an address is of, by channel: the same for users' own, explicit and suppressed ones."""

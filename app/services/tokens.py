@@ -15,7 +15,14 @@ ALL_SCOPES = (
     "keys:manage",
     "users:read",
     "users:write",
+    "preferences:read",
+    "preferences:write",
+    "suppressions:read",
+    "suppressions:write",
     "recipients:read",
+    "audit:read",
+    "templates:read",
+    "templates:write",
 )
 
 

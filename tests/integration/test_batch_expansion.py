@@ -50,6 +50,8 @@ def accepted(services: BatchServices, tenant: str = "demo", **chosen: Any) -> st
         "channels": (Channel.SMS,),
         "title": "Sale",
         "body": "Everything must go.",
+        "html": None,
+        "template": None,
         "payload": {},
         "metadata": {},
         "scheduled_at": None,

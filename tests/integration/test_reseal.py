@@ -41,7 +41,7 @@ def arauto(
 
 
 def fill(engine: Engine, vault: Vault, count: int, first: int = 0) -> None:
-    """Users with both addresses and a device each, and a notification each, all sealed by `vault`."""
+    """Users with both addresses, a device, a suppressed address and a notification each, all sealed by `vault`."""
     for n in range(first, first + count):
         user, device = f"u{n}", str(mint()[0])
         notification, _ = put(engine, "SENT")
@@ -61,6 +61,15 @@ def fill(engine: Engine, vault: Vault, count: int, first: int = 0) -> None:
                 "INSERT INTO device (tenant_id, user_id, id, platform, token, token_index)"
                 " VALUES ('demo', %s, %s, 'IOS', %s, %s)",
                 (user, device, vault.seal(context("device", "demo", device), b"token"), user.encode()),
+            )
+            connection.exec_driver_sql(
+                "INSERT INTO suppression (tenant_id, channel, address_index, id, reason, source, masked, address)"
+                " VALUES ('demo', 'SMS', %s, %s, 'MANUAL', 'test', '***', %s)",
+                (
+                    user.encode(),
+                    device,
+                    vault.seal(context("suppression", "demo", "SMS", device), b"+447700900000"),
+                ),
             )
             connection.exec_driver_sql(
                 "UPDATE notification SET sealed = %s WHERE id = %s",
@@ -93,6 +102,9 @@ def test_everything_is_sealed_with_the_new_key_and_opens(engine: Engine) -> None
             assert vault.open(context("phone", "demo", user), bytes(phone)) == b"+447700900000"
         for identifier, token in connection.exec_driver_sql("SELECT id::text, token FROM device"):
             assert vault.open(context("device", "demo", identifier), bytes(token)) == b"token"
+        for identifier, address in connection.exec_driver_sql("SELECT id::text, address FROM suppression"):
+            place = context("suppression", "demo", "SMS", identifier)
+            assert vault.open(place, bytes(address)) == b"+447700900000"
         for identifier, sealed in connection.exec_driver_sql("SELECT id::text, sealed FROM notification"):
             assert vault.open(context("notification", "demo", identifier), bytes(sealed)) == b"{}"
     assert sum(each.resealed for each in Reseal(engine, vault).run()) == 0
@@ -145,7 +157,7 @@ def test_a_run_that_is_stopped_goes_on_where_it_was(engine: Engine) -> None:
     with pytest.raises(StopError):
         Reseal(engine, vault, step=2).run(stop)
     again = Reseal(engine, vault, step=2).run()
-    assert [each.resealed for each in again] == [4, 6, 6, 6]
+    assert [each.resealed for each in again] == [4, 6, 6, 6, 6]
 
 
 def test_the_command_counts_reseals_and_reports(arauto: CommandLine, engine: Engine) -> None:

@@ -23,6 +23,8 @@ VERBS = {
     "deliveries.REJECT": ("reject_unrenderable",),
     "deliveries.GIVE_BACK": ("give_back",),
     "deliveries.RECORD": ("mark_sent", "retry", "reject", "mark_unknown"),
+    "withhold.HOLD": ("defer",),
+    "withhold.WITHHOLD": ("withhold",),
     "recovery.RESCUE_SENDING": ("rescue_sending",),
     "recovery.RESOLVE": ("resolve_resend", "resolve_hold"),
     "recovery.EXPIRE": ("expire",),

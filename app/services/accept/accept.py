@@ -8,18 +8,20 @@ transaction that stores, so of two requests that both read "not used" one stores
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from app.db import accept_context, notifications
+from app.db import accept_context, notifications, templates
+from app.db.accept_context import Known
 from app.db.requests import Cursor, RequestPool
 from app.domain.kinds import Channel, Priority
 from app.observability import metrics
+from app.rendering.library import Key, Library, Version, version_of
 from app.sealing import Vault
-from app.services.accept.plan import plan
+from app.services.accept.deciding import Deciding
+from app.services.accept.plan import Plan
 from app.services.accept.rows import NOISE_BYTES, Rows
 from app.services.accept.submission import Answer, IdempotencyKey, Submission
-from app.services.refusal import Problem, Refused
+from app.services.refusal import Refused
 
 Nudge = Callable[[Priority], None]
 """Wakes the relay after a commit. Never raises and never blocks: the relay's own tick does the same, later."""
@@ -28,15 +30,24 @@ _TRIES = 3
 
 
 class Accept:
-    """The use case. Holds no state between calls."""
+    """The use case. Holds no state between calls but the versions of templates, which never change."""
 
     def __init__(
-        self, pool: RequestPool, vault: Vault, nudge: Nudge, *, attempts_allowed: int, schedule_max_days: int
+        self,
+        pool: RequestPool,
+        vault: Vault,
+        nudge: Nudge,
+        *,
+        library: Library,
+        attempts_allowed: int,
+        schedule_max_days: int,
+        spread_seconds: float = 0.0,
     ) -> None:
         self._pool = pool
-        self._rows = Rows(vault, attempts_allowed)
+        self._library = library
+        self._deciding = Deciding(vault, library, schedule_max_days)
+        self._rows = Rows(vault, attempts_allowed, spread_seconds)
         self._nudge = nudge
-        self._horizon = timedelta(days=schedule_max_days)
 
     def one(self, tenant_id: str, submission: Submission, key: IdempotencyKey) -> Answer:
         """Store one notification, or return what the key already stands for.
@@ -44,18 +55,18 @@ class Accept:
         Raises Refused when it cannot be done, or when the key belongs to another request. A connection that was
         lost before the answer is tried again on another: the key makes that safe, even if the first did commit.
         """
-        known = self._pool.run(
-            lambda cursor: accept_context.read(cursor, tenant_id, submission.user_id, key.route, key.key)
-        )
+        asked = self._deciding.asked(tenant_id, submission)
+        known = self._pool.run(lambda cursor: accept_context.read(cursor, tenant_id, asked, key.route, key.key))
         if known.kept is not None:
             return _replayed(known.kept, key)
-        self.check(submission)
-        made = plan(submission, known.user)
+        submission, made = self._decide_one(tenant_id, submission, known)
         row = self._rows.row(tenant_id, submission, made, key)
         stored, kept = self._pool.run(lambda cursor: _store_or_find(cursor, row))
         if stored is not None:
             for each in made.deliveries:
                 metrics.ACCEPTED.labels(each.channel, submission.priority.name).inc()
+            for kept_back in made.suppressed:
+                metrics.SUPPRESSED.labels(kept_back["channel"], kept_back["reason"]).inc()
             if stored.is_due and made.deliveries:
                 self._nudge(submission.priority)
             return Answer(stored.answer, is_replay=False)
@@ -69,19 +80,21 @@ class Accept:
         Raises Refused for the first that cannot be done, and stores none then. Whoever calls this guards against
         a repetition: a batch has one key, not one a notification.
         """
-        users = {submission.user_id for submission in submissions}
-        known = self._pool.run(lambda cursor: accept_context.users(cursor, tenant_id, list(users)))
-        plans = []
-        for submission in submissions:
-            self.check(submission)
-            plans.append(plan(submission, known.get(submission.user_id)))
+        asked = [self._deciding.asked(tenant_id, submission) for submission in submissions]
+        known = self._pool.run(lambda cursor: accept_context.read_many(cursor, tenant_id, asked))
+        versions = self._versions(tenant_id, {each.template for each in submissions if each.template is not None})
+        decided = [
+            self._deciding.decide(submission, each, versions.get(submission.template or ""), check_all=False)
+            for submission, each in zip(submissions, known, strict=True)
+        ]
+        written, plans = [pair[0] for pair in decided], [pair[1] for pair in decided]
         # Drawn once for all: a call to the system for each notification would cost more than the rest of its row.
         noise = secrets.token_bytes(NOISE_BYTES * sum(1 + len(made.deliveries) for made in plans))
         identifiers: list[str] = []
         texts: list[bytes] = []
         counts: Counter[tuple[Channel, Priority]] = Counter()
         used = 0
-        for submission, made in zip(submissions, plans, strict=True):
+        for submission, made in zip(written, plans, strict=True):
             size = NOISE_BYTES * (1 + len(made.deliveries))
             identifier, row = self._rows.bulk_row(tenant_id, submission, made, noise[used : used + size])
             used += size
@@ -98,24 +111,48 @@ class Accept:
             self._nudge(Priority(number))
         return identifiers
 
-    def check(self, submission: Submission) -> None:
-        """Raise Refused for what can never be delivered, whoever it is for."""
-        if not submission.body.strip():
-            raise Refused(
-                "DOMAIN_CONTENT_EMPTY", "There is nothing to send.", [Problem("content.body", "must not be blank")]
-            )
-        if Channel.EMAIL in submission.channels and not submission.title.strip():
-            raise Refused(
-                "DOMAIN_CONTENT_EMPTY",
-                "An e-mail needs a title.",
-                [Problem("content.title", "must not be blank for EMAIL")],
-            )
-        if submission.scheduled_at is not None and submission.scheduled_at > datetime.now(UTC) + self._horizon:
-            raise Refused(
-                "DOMAIN_SCHEDULE_TOO_FAR",
-                f"A notification can be scheduled at most {self._horizon.days} days ahead.",
-                [Problem("scheduled_at", f"must be within {self._horizon.days} days")],
-            )
+    def explain(self, tenant_id: str, submission: Submission) -> tuple[Submission, Plan]:
+        """Return what would become of a submission, and do nothing. Raises Refused as `one` does."""
+        asked = self._deciding.asked(tenant_id, submission)
+        known = self._pool.run(lambda cursor: accept_context.read(cursor, tenant_id, asked))
+        return self._decide_one(tenant_id, submission, known)
+
+    def shared(self, tenant_id: str, submission: Submission) -> Submission:
+        """Return what all notifications of a batch have in common, checked; raise Refused.
+
+        It holds the content as it is stored, or the version of the template that all of them are made of.
+        """
+        version = None
+        if submission.template is not None:
+            version = self._versions(tenant_id, {submission.template}).get(submission.template)
+        return self._deciding.shared(submission, version)
+
+    def _decide_one(self, tenant_id: str, submission: Submission, known: Known) -> tuple[Submission, Plan]:
+        version = None
+        if submission.template is not None:
+            version = self._version(tenant_id, submission.template, known.template_version)
+        return self._deciding.decide(submission, known, version, check_all=True)
+
+    def _version(self, tenant_id: str, name: str, number: int | None) -> Version | None:
+        if number is None:
+            return None
+        key = (tenant_id, name, number)
+        return self._library.find(key) or self._load(tenant_id, [key]).get(name)
+
+    def _versions(self, tenant_id: str, names: set[str]) -> dict[str, Version]:
+        """Return the current versions of templates by name: one look-up for all, one for what is not at hand."""
+        if not names:
+            return {}
+        numbers = self._pool.run(lambda cursor: templates.current(cursor, tenant_id, sorted(names)))
+        keys = [(tenant_id, name, number) for name, number in numbers.items()]
+        found = {key[1]: version for key in keys if (version := self._library.find(key)) is not None}
+        return found | self._load(tenant_id, [key for key in keys if key[1] not in found])
+
+    def _load(self, tenant_id: str, keys: list[Key]) -> dict[str, Version]:
+        if not keys:
+            return {}
+        rows = self._pool.run(lambda cursor: templates.load_for(cursor, tenant_id, keys))
+        return {version.name: self._library.keep(version) for version in map(version_of, rows)}
 
 
 def _replayed(kept: notifications.Kept, key: IdempotencyKey) -> Answer:

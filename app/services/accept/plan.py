@@ -1,76 +1,166 @@
 """From what was asked for and who it is for to the deliveries that are made. Pure.
 
 A channel ends in deliveries (a push makes one for each device), or in `suppressed` with the rule that kept it from
-being sent. What can never be right, a bad address or nobody to send to, is refused as a whole.
+being sent. What can never be right, a bad address or nobody to send to, is refused as a whole. Each decision is
+written down: explain shows the same record that every stored notification keeps.
+
+The worker decides once more right before it sends (`app.services.deliver.check`), by the same rules.
 """
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import Any
+from zoneinfo import ZoneInfo
 
+from app.domain.circumstances import Circumstances
+from app.domain.instants import instant
 from app.domain.kinds import Channel
-from app.domain.users import KnownUser, UserStatus
+from app.domain.preferences import Rule, category_policy, quiet_window, resolve
+from app.domain.quiet_hours import Window, release_at
+from app.domain.users import Device, KnownUser, UserStatus
 from app.services.accept.submission import Submission
 from app.services.recipients import NORMALISERS, InvalidRecipientError
 from app.services.refusal import Problem, Refused
 
-_NOT_SENT_TO = {UserStatus.INACTIVE: "user_inactive", UserStatus.SUSPENDED: "user_suspended"}
+NOT_SENT_TO = {UserStatus.INACTIVE: "user_inactive", UserStatus.SUSPENDED: "user_suspended"}
+PREFERENCE_OFF = "preference_off"
+ADDRESS_SUPPRESSED = "address_suppressed"
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One delivery to be made: to which device, and not before when, if that is later than it is due."""
+    """One delivery to be made: to which device, and not before when, if that is later than it is due.
+
+    `quiet` are the hours that it is held over: their window and zone.
+    """
 
     channel: Channel
     device_id: str | None = None
     held_until: datetime | None = None
+    quiet: tuple[Window, ZoneInfo] | None = None
 
 
 @dataclass(slots=True)
 class Plan:
-    """What becomes of a submission. `recipients` are the explicit ones, normalised."""
+    """What becomes of a submission. `recipients` are the explicit ones, normalised; `decision` says why."""
 
     deliveries: list[Planned] = field(default_factory=list)
     suppressed: list[dict[str, str]] = field(default_factory=list)
     recipients: dict[str, str] = field(default_factory=dict)
+    decision: list[dict[str, Any]] = field(default_factory=list)
+
+    def suppress(self, channel: Channel, reason: str, rule: str | None = None) -> None:
+        """Make no delivery on a channel."""
+        self.suppressed.append({"channel": channel.value, "reason": reason})
+        self.decision.append(
+            {"channel": channel.value, "verdict": "suppress", "reason": reason, "rule": rule or reason}
+        )
 
 
-def plan(submission: Submission, user: KnownUser | None) -> Plan:
-    """Return the plan; raise Refused when a recipient is no address, or a channel has nobody to go to."""
-    made = Plan(recipients=_normalised(submission))
-    blocked = _NOT_SENT_TO.get(user.status) if user is not None else None
+def plan(
+    submission: Submission,
+    user: KnownUser | None,
+    around: Circumstances | None = None,
+    due_at: datetime | None = None,
+) -> Plan:
+    """Return the plan; raise Refused when a recipient is no address, or a channel has nobody to go to.
+
+    `around` is what was said about such messages, `due_at` when it is due: by default nothing, and now.
+    """
+    planner = _Planner(
+        submission,
+        user,
+        around or Circumstances(category_policy(submission.category)),
+        due_at or datetime.now(UTC),
+        Plan(recipients=_normalised(submission)),
+    )
     nobody: list[Problem] = []
     for channel in submission.channels:
-        if blocked is not None:
-            made.suppressed.append({"channel": channel.value, "reason": blocked})
-        elif channel is Channel.IN_APP or channel.value in made.recipients:
-            made.deliveries.append(Planned(channel))
-        elif user is None:
+        if user is None and channel is not Channel.IN_APP and channel.value not in planner.made.recipients:
             nobody.append(Problem(f"recipients.{channel}", f"needed for channel {channel}: the user is not known"))
         else:
-            _to_own_addresses(made, channel, user)
+            planner.decide(channel)
     if nobody:
         raise Refused(
             "DOMAIN_USER_NOT_FOUND", "The user is not known, and a channel has no recipient of its own.", nobody
         )
-    return made
+    return planner.made
 
 
-def _to_own_addresses(made: Plan, channel: Channel, user: KnownUser) -> None:
-    reason = None
-    if channel is Channel.PUSH:
-        made.deliveries += [Planned(channel, device.id) for device in user.devices]
-        if not user.devices:
-            reason = "devices_muted" if user.has_muted_devices else "no_device"
-    elif user.has_email if channel is Channel.EMAIL else user.has_phone:
-        made.deliveries.append(Planned(channel))
-    else:
-        reason = "no_address"
-    if reason is not None:
-        made.suppressed.append({"channel": channel.value, "reason": reason})
+@dataclass(frozen=True, slots=True)
+class _Planner:
+    """Decides channel by channel what becomes of one submission."""
+
+    submission: Submission
+    user: KnownUser | None
+    around: Circumstances
+    due_at: datetime
+    made: Plan
+
+    def decide(self, channel: Channel) -> None:
+        """Make the deliveries of a channel whose recipient is known, or say why there are none."""
+        user, around, made = self.user, self.around, self.made
+        wanted = resolve(around.choices, around.category, around.tenant, channel)
+        if user is not None and user.status in NOT_SENT_TO:
+            made.suppress(channel, NOT_SENT_TO[user.status])
+        elif not wanted.allowed:
+            made.suppress(channel, PREFERENCE_OFF, wanted.rule)
+        elif channel.value in around.suppressed:
+            made.suppress(channel, ADDRESS_SUPPRESSED)
+        elif user is None or channel is Channel.IN_APP or channel.value in made.recipients:
+            self._deliver(channel, wanted.rule)
+        else:
+            self._to_own_addresses(channel, wanted.rule, user)
+
+    def _to_own_addresses(self, channel: Channel, rule: Rule, user: KnownUser) -> None:
+        if channel is Channel.PUSH:
+            devices = [device for device in user.devices if not device.is_suppressed]
+            for device in devices:
+                self._deliver(channel, rule, device)
+            if not devices:
+                reason = "devices_muted" if user.has_muted_devices else "no_device"
+                self.made.suppress(channel, ADDRESS_SUPPRESSED if user.devices else reason)
+        elif channel.value in user.suppressed:
+            self.made.suppress(channel, ADDRESS_SUPPRESSED)
+        elif user.has_email if channel is Channel.EMAIL else user.has_phone:
+            self._deliver(channel, rule)
+        else:
+            self.made.suppress(channel, "no_address")
+
+    def _deliver(self, channel: Channel, rule: Rule, device: Device | None = None) -> None:
+        """Make one delivery, held over the quiet hours that it falls into."""
+        around = self.around
+        device_id, device_zone = (device.id, device.time_zone) if device else (None, None)
+        record: dict[str, Any] = {"channel": channel.value, "verdict": "send", "rule": rule.value}
+        if device_id is not None:
+            record["device_id"] = device_id
+        self.made.decision.append(record)
+        quiet = quiet_window(around.wish, around.category, around.tenant, channel, self.submission.priority)
+        if quiet.window is not None:
+            zone = around.zone(device_zone, self.user.time_zone if self.user else None)
+            until = release_at(self.due_at, quiet.window, zone)
+            if until is not None:
+                said = {"verdict": "hold", "rule": quiet.rule.value, "until": instant(until)}
+                record |= {**said, "time_zone": zone.key}
+                self.made.deliveries.append(Planned(channel, device_id, until, (quiet.window, zone)))
+                return
+        self.made.deliveries.append(Planned(channel, device_id))
+
+
+def explicit(submission: Submission) -> dict[str, str]:
+    """Return those explicit recipients that are addresses, normalised; `plan` refuses the others."""
+    return _read(submission)[0]
 
 
 def _normalised(submission: Submission) -> dict[str, str]:
     """Return the explicit recipients of the channels that are asked for; raise Refused for what is no address."""
+    recipients, invalid = _read(submission)
+    if invalid:
+        raise Refused("DOMAIN_RECIPIENT_INVALID", "A recipient cannot be sent to.", invalid)
+    return recipients
+
+
+def _read(submission: Submission) -> tuple[dict[str, str], list[Problem]]:
     recipients: dict[str, str] = {}
     invalid: list[Problem] = []
     for channel in submission.channels:
@@ -82,6 +172,4 @@ def _normalised(submission: Submission) -> dict[str, str]:
             recipients[channel.value] = normalise(text)
         except InvalidRecipientError as error:
             invalid.append(Problem(f"recipients.{channel}", str(error)))
-    if invalid:
-        raise Refused("DOMAIN_RECIPIENT_INVALID", "A recipient cannot be sent to.", invalid)
-    return recipients
+    return recipients, invalid

@@ -15,6 +15,7 @@ import orjson
 from app.domain.ids import mint_text
 from app.domain.instants import instant
 from app.domain.kinds import Channel
+from app.domain.quiet_hours import share, spread_until
 from app.domain.states import DeliveryState
 from app.domain.summary import summarise
 from app.sealing import Vault, context
@@ -24,15 +25,16 @@ from app.services.accept.submission import IdempotencyKey, Submission
 NOISE_BYTES = 10
 """Random bytes for each id."""
 
-Own = Mapping[str, Mapping[str, Any]]
-"""What a notification of a batch says beyond the batch: `payload` and `recipients`, either of them or both."""
+Own = Mapping[str, Any]
+"""What a notification of a batch says beyond the batch: payload, recipients, and what was made of a template."""
 
 
 class Rows:
-    """Writes plans down. Made once: it knows how to seal, and how many attempts a delivery has."""
+    """Writes plans down. Made once: it knows how to seal, and what holds for every delivery."""
 
-    def __init__(self, vault: Vault, attempts_allowed: int) -> None:
+    def __init__(self, vault: Vault, attempts_allowed: int, spread_seconds: float = 0.0) -> None:
         self._vault = vault
+        self._spread_seconds = spread_seconds
         self.attempts_allowed = attempts_allowed
 
     def row(self, tenant_id: str, submission: Submission, made: Plan, key: IdempotencyKey) -> dict[str, Any]:
@@ -53,9 +55,14 @@ class Rows:
             "user_id": submission.user_id,
             "category": submission.category,
             "priority": int(submission.priority),
+            "template": submission.template,
+            "template_version": submission.template_version,
+            "locale": submission.locale,
             "sealed": self._sealed(tenant_id, identifier, submission, made),
             "metadata": _object(submission.metadata),
             "suppressed": orjson.dumps(made.suppressed).decode(),
+            "decision": orjson.dumps(made.decision).decode(),
+            "scheduled_local": _local(submission),
             "delivery_count": len(made.deliveries),
             "scheduled_at": submission.scheduled_at,
             "expires_in": submission.expires_in,
@@ -63,7 +70,7 @@ class Rows:
             "delivery_ids": f"{{{','.join(delivery_ids)}}}",
             "channels": f"{{{','.join([each.channel for each in made.deliveries])}}}",
             "device_ids": f"{{{','.join([each.device_id or 'NULL' for each in made.deliveries])}}}",
-            "held_until": f"{{{','.join([_held(each) or 'NULL' for each in made.deliveries])}}}",
+            "held_until": f"{{{','.join([each or 'NULL' for each in self._held(made, delivery_ids)])}}}",
             "attempts_allowed": self.attempts_allowed,
         }
 
@@ -74,7 +81,7 @@ class Rows:
         """
         _, identifier, delivery_ids = _identities(len(made.deliveries), noise)
         sealed = self._sealed(tenant_id, identifier, submission, made)
-        return identifier, _bulk_text(identifier, delivery_ids, sealed, submission, made)
+        return identifier, self._bulk_text(identifier, delivery_ids, sealed, submission, made)
 
     def batch_row(
         self, tenant_id: str, submission: Submission, made: Plan, ids: Sequence[str], own: Own | None
@@ -88,45 +95,55 @@ class Rows:
         sealed = b""
         if said:
             sealed = self._vault.seal(context("notification", tenant_id, ids[0]), orjson.dumps(said))
-        return _bulk_text(ids[0], ids[1:], sealed, submission, made)
+        return self._bulk_text(ids[0], ids[1:], sealed, submission, made)
+
+    def _bulk_text(
+        self, identifier: str, delivery_ids: Sequence[str], sealed: bytes, submission: Submission, made: Plan
+    ) -> bytes:
+        values: dict[str, Any] = {
+            "id": identifier,
+            "user_id": submission.user_id,
+            "category": submission.category,
+            "priority": submission.priority,
+            "sealed": "\\x" + sealed.hex(),
+            "delivery_ids": delivery_ids,
+            "channels": [each.channel for each in made.deliveries],
+            "decision": made.decision,
+        }
+        if made.suppressed:
+            values["suppressed"] = made.suppressed
+        if any(each.device_id for each in made.deliveries):
+            values["device_ids"] = [each.device_id for each in made.deliveries]
+        if any(each.held_until for each in made.deliveries):
+            values["held_until"] = self._held(made, delivery_ids)
+        if submission.scheduled_local is not None:
+            values["scheduled_local"] = submission.scheduled_local.stored()
+        for name in ("metadata", "scheduled_at", "expires_in", "template", "template_version", "locale"):
+            if (value := getattr(submission, name)) not in (None, {}):
+                values[name] = value
+        return orjson.dumps(values)
+
+    def _held(self, made: Plan, delivery_ids: Sequence[str]) -> list[str | None]:
+        """Return until when each delivery is held: the end of its quiet hours, and its own share of the spread."""
+        held: list[str | None] = []
+        for each, identifier in zip(made.deliveries, delivery_ids, strict=True):
+            until = each.held_until
+            if until is not None and each.quiet is not None:
+                until = spread_until(until, share(identifier) * self._spread_seconds, *each.quiet)
+            held.append(None if until is None else until.isoformat())
+        return held
 
     def _sealed(self, tenant_id: str, identifier: str, submission: Submission, made: Plan) -> bytes:
         said = {
             "title": submission.title,
             "body": submission.body,
+            "html": submission.html,
+            "time_zone": submission.time_zone,
             "payload": submission.payload,
             "recipients": made.recipients,
         }
         plain = orjson.dumps({name: value for name, value in said.items() if value})
         return self._vault.seal(context("notification", tenant_id, identifier), plain)
-
-
-def _bulk_text(
-    identifier: str, delivery_ids: Sequence[str], sealed: bytes, submission: Submission, made: Plan
-) -> bytes:
-    values: dict[str, Any] = {
-        "id": identifier,
-        "user_id": submission.user_id,
-        "category": submission.category,
-        "priority": submission.priority,
-        "sealed": "\\x" + sealed.hex(),
-        "delivery_ids": delivery_ids,
-        "channels": [each.channel for each in made.deliveries],
-    }
-    if made.suppressed:
-        values["suppressed"] = made.suppressed
-    for each in made.deliveries:
-        if each.device_id is not None:
-            values["device_ids"] = [one.device_id for one in made.deliveries]
-        if each.held_until is not None:
-            values["held_until"] = [_held(one) for one in made.deliveries]
-    if submission.metadata:
-        values["metadata"] = submission.metadata
-    if submission.scheduled_at is not None:
-        values["scheduled_at"] = submission.scheduled_at
-    if submission.expires_in is not None:
-        values["expires_in"] = submission.expires_in
-    return orjson.dumps(values)
 
 
 def _identities(deliveries: int, noise: bytes = b"") -> tuple[str, str, list[str]]:
@@ -166,8 +183,9 @@ def _first_state(planned: Planned, *, is_due: bool) -> DeliveryState:
     return DeliveryState.DELIVERED if is_stored else DeliveryState.PENDING
 
 
-def _held(planned: Planned) -> str | None:
-    return None if planned.held_until is None else planned.held_until.isoformat()
+def _local(submission: Submission) -> str | None:
+    local = submission.scheduled_local
+    return None if local is None else orjson.dumps(local.stored()).decode()
 
 
 def _object(value: Mapping[str, Any]) -> str:

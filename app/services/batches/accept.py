@@ -30,25 +30,25 @@ _log = get_logger(__name__)
 
 
 class AcceptBatch:
-    """The use case. `check` refuses what can never be sent; `wake` wakes the expander and never raises."""
+    """The use case. `shared` checks and writes what all get; `wake` wakes the expander and never raises."""
 
     def __init__(
         self,
         pool: RequestPool,
         vault: Vault,
-        check: Callable[[Submission], None],
+        shared: Callable[[str, Submission], Submission],
         wake: Callable[[], None],
         open_limit: int,
     ) -> None:
         self._pool = pool
         self._vault = vault
-        self._check = check
+        self._shared = shared
         self._wake = wake
         self._open_limit = open_limit
 
     def __call__(self, caller: Caller, asked: BatchSubmission, key: IdempotencyKey) -> Answer:
         """Store a batch, or return what the key already stands for; raise Refused."""
-        self._check(_shared(asked))
+        shared = self._shared(caller.tenant_id, _as_one(asked))
         milliseconds = time.time_ns() // 1_000_000
         identifier = str(mint(1, milliseconds)[0])
         created_at = instant(datetime.fromtimestamp(milliseconds / 1000, UTC))
@@ -65,7 +65,7 @@ class AcceptBatch:
             }
         ).decode()
         listed = b"\n".join(orjson.dumps(row) for row in asked.rows)
-        said = {"title": asked.title, "body": asked.body, "payload": asked.payload}
+        said = {"title": shared.title, "body": shared.body, "html": shared.html, "payload": shared.payload}
         plain = orjson.dumps({name: value for name, value in said.items() if value})
         values = {
             "tenant_id": caller.tenant_id,
@@ -80,8 +80,8 @@ class AcceptBatch:
             "category": asked.category,
             "priority": int(asked.priority),
             "channels": [channel.value for channel in asked.channels],
-            "template": None,
-            "template_version": None,
+            "template": shared.template,
+            "template_version": shared.template_version,
             "sealed": self._vault.seal(context("batch", caller.tenant_id, identifier), plain),
             "metadata": _json(asked.metadata),
             "segment": _json(asked.segment),
@@ -113,7 +113,7 @@ class AcceptBatch:
         return Answer(kept.answer, is_replay=True)
 
 
-def _shared(asked: BatchSubmission) -> Submission:
+def _as_one(asked: BatchSubmission) -> Submission:
     """Return the batch as one notification to nobody in particular, which is checked as any other is."""
     return Submission(
         user_id="",
@@ -127,6 +127,8 @@ def _shared(asked: BatchSubmission) -> Submission:
         payload=asked.payload,
         scheduled_at=asked.scheduled_at,
         expires_in=asked.expires_in,
+        html=asked.html,
+        template=asked.template,
     )
 
 

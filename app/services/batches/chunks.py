@@ -12,13 +12,15 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from app.db import accept_context, batch_work, notifications
+from app.db import accept_context, batch_work, notifications, templates
 from app.db.batch_work import Range, Rejected, Work
 from app.db.requests import Cursor
 from app.domain.ids import mint, mint_text, siblings
 from app.domain.kinds import Channel, Priority
+from app.rendering.library import Library, Version, version_of
 from app.sealing import Vault, context
-from app.services.accept.plan import Plan, plan
+from app.services.accept.deciding import Deciding
+from app.services.accept.plan import Plan
 from app.services.accept.rows import Own, Rows
 from app.services.accept.submission import Submission
 from app.services.batches.sources import ERROR_LIMIT, Portion, Recipient
@@ -49,9 +51,11 @@ class Written:
 class Chunks:
     """Writes chunks down, inside a transaction of the caller that holds the batch's row."""
 
-    def __init__(self, vault: Vault, attempts_allowed: int) -> None:
+    def __init__(self, vault: Vault, rows: Rows, deciding: Deciding, library: Library) -> None:
         self._vault = vault
-        self._rows = Rows(vault, attempts_allowed)
+        self._rows = rows
+        self._deciding = deciding
+        self._library = library
 
     def write(self, cursor: Cursor, work: Work, portion: Portion, planned: list[Planned]) -> Written:
         """Store what is planned for a portion, and its mark; return what became of it."""
@@ -71,24 +75,39 @@ class Chunks:
 
         Of a list it also writes down who was named.
         """
-        known = accept_context.users(cursor, work.tenant_id, list({each.user_id for each in recipients}))
         shared = self._shared(work)
         is_list = work.segment is None
         planned: list[Planned] = []
         rows: list[Recipient] = []
-        for each in recipients:
-            submission = Submission(**_with(shared, each) if is_list else {**shared, "user_id": each.user_id})
+        submissions = [
+            Submission(**_with(shared, each) if is_list else {**shared, "user_id": each.user_id})
+            for each in recipients
+        ]
+        asked = [self._deciding.asked(work.tenant_id, submission) for submission in submissions]
+        known = accept_context.read_many(cursor, work.tenant_id, asked)
+        version = self._version(cursor, work)
+        for each, submission, found in zip(recipients, submissions, known, strict=True):
             try:
-                made = plan(submission, known.get(each.user_id))
+                written, made = self._deciding.decide(submission, found, version, check_all=False, is_written=True)
             except Refused as error:
                 code = error.code.removeprefix("DOMAIN_").lower()
                 message = "; ".join(f"{one.field}: {one.message}" for one in error.problems) or error.message
                 rejected.append(Rejected(each.row, each.user_id, code, message))
                 continue
-            own = {"payload": each.payload, "recipients": made.recipients} if is_list else None
-            planned.append((submission, made, own))
+            planned.append((written, made, _own(each, written, made) if is_list or version else None))
             rows.append(each)
         return self._named_once(cursor, work, planned, rows, rejected) if is_list else planned
+
+    def _version(self, cursor: Cursor, work: Work) -> Version | None:
+        """Return the version of the template that the batch was accepted with."""
+        if work.template is None or work.template_version is None:
+            return None
+        key = (work.tenant_id, work.template, work.template_version)
+        found = self._library.find(key)
+        if found is None:
+            for row in templates.load_for(cursor, work.tenant_id, [key]):
+                found = self._library.keep(version_of(row))
+        return found
 
     def _shared(self, work: Work) -> dict[str, Any]:
         """Return what all notifications of a batch have in common, as the arguments of a Submission."""
@@ -99,6 +118,9 @@ class Chunks:
             "channels": tuple(Channel(channel) for channel in work.channels),
             "title": said.get("title", ""),
             "body": said.get("body", ""),
+            "html": said.get("html"),
+            "template": work.template,
+            "template_version": work.template_version,
             "payload": said.get("payload", {}),
             "recipients": {},
             "metadata": work.metadata,
@@ -171,4 +193,18 @@ class Chunks:
 
 def _with(shared: dict[str, Any], row: Recipient) -> dict[str, Any]:
     payload = {**shared["payload"], **row.payload} if row.payload else shared["payload"]
-    return {**shared, "user_id": row.user_id, "recipients": row.recipients, "payload": payload}
+    return {
+        **shared,
+        "user_id": row.user_id,
+        "recipients": row.recipients,
+        "payload": payload,
+        "locale": row.locale,
+    }
+
+
+def _own(row: Recipient, written: Submission, made: Plan) -> Own:
+    """Return what a notification says beyond its batch; of a template also what was made for its reader."""
+    own: dict[str, Any] = {"payload": row.payload, "recipients": made.recipients}
+    if written.template is not None:
+        own |= {"title": written.title, "body": written.body, "time_zone": written.time_zone}
+    return own

@@ -53,14 +53,13 @@ class Expand:
     engine: Engine
     vault: Vault
     nudge: Callable[[Priority], None]
-    attempts_allowed: int
+    chunks: Chunks
     running_limit: int
     chunk: int = CHUNK
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
-        self._chunks = Chunks(self.vault, self.attempts_allowed)
-        self._ahead = Ahead(self.engine, self._chunks, self.clock)
+        self._ahead = Ahead(self.engine, self.chunks, self.clock)
         self._counted_at = -inf
 
     def run(self, budget_seconds: float) -> bool:
@@ -141,7 +140,7 @@ class Expand:
         portion = read.portion
         if work.segment is not None and left == self.chunk:
             self._ahead.begin(work, portion, left)
-        written = self._chunks.write(cursor, work, portion, read.planned)
+        written = self.chunks.write(cursor, work, portion, read.planned)
         self._end(cursor, work, portion, written)
         if work.segment is None:
             batch_work.drop_read(cursor, work, work.upload_length if portion.is_last else portion.read_offset)
@@ -154,7 +153,7 @@ class Expand:
             return read
         else:
             portion = sources.of_segment(cursor, work, limit)
-        return Read(portion, self._chunks.planned(cursor, work, portion.recipients, portion.rejected))
+        return Read(portion, self.chunks.planned(cursor, work, portion.recipients, portion.rejected))
 
     def _end(self, cursor: Cursor, work: Work, portion: Portion, written: Written) -> None:
         """Move the batch behind a portion, and into the state that follows from it."""

@@ -31,6 +31,7 @@ class Recipient:
     row: int = 0
     recipients: Mapping[str, str] = field(default_factory=dict)
     payload: Mapping[str, Any] = field(default_factory=dict)
+    locale: str | None = None
 
 
 @dataclass(slots=True)
@@ -125,7 +126,9 @@ def _take_row(portion: Portion, raw: row_files.RawRow, number: int) -> None:
         portion.rejected.append(Rejected(number, error.user_id, error.code, str(error)))
         return
     given = {name: text for name, text in (found.get("recipients") or {}).items() if text}
-    portion.recipients.append(Recipient(str(found["user_id"]), number, given, found.get("payload") or {}))
+    portion.recipients.append(
+        Recipient(str(found["user_id"]), number, given, found.get("payload") or {}, found.get("locale"))
+    )
 
 
 def as_parts(vault: Vault, tenant_id: str, batch_id: str, start: int, data: bytes) -> dict[str, Sequence[Any]]:

@@ -22,6 +22,8 @@ class BatchSubmission:
     channels: tuple[Channel, ...]
     title: str
     body: str
+    html: str | None
+    template: str | None
     payload: Mapping[str, Any]
     metadata: Mapping[str, Any]
     scheduled_at: datetime | None

@@ -5,6 +5,7 @@ The `prepare` thread lives here. Invariants: an exception concerns one id only; 
 compare-and-set, at no attempt.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,18 +15,20 @@ from time import monotonic
 from redis.exceptions import RedisError
 from sqlalchemy.exc import DataError, SQLAlchemyError
 
-from app.db import deliveries
+from app.db import deliveries, withhold
 from app.db.deliveries import Loaded
 from app.db.steady import SteadyConnections
 from app.limits.crashes import CrashCounter
 from app.observability import metrics
 from app.observability.logging import get_logger
 from app.sealing import UnknownKeyError
+from app.services.accept.plan import ADDRESS_SUPPRESSED
 from app.services.deliver.buffers import Buffer, Parking, Window
+from app.services.deliver.check import Check, Sorted
 from app.services.deliver.pacer import Pacer
 from app.services.deliver.render import Renderer, RenderError
 from app.services.deliver.work import LaneKey, Parked, Work
-from providers.base import Provider
+from providers.base import Message, Provider
 
 log = get_logger(__name__)
 
@@ -65,6 +68,7 @@ class Lane:
         writes: SteadyConnections,
         crashes: CrashCounter,
         renderer: Renderer,
+        check: Check,
     ) -> None:
         self.key = key
         self.provider = provider
@@ -79,6 +83,7 @@ class Lane:
         self._writes = writes
         self._crashes = crashes
         self._render = renderer
+        self._check = check
 
     def run_prepare(self) -> None:
         """Load and render what is parked until the lane stops; the body of the prepare thread."""
@@ -178,15 +183,15 @@ class Lane:
 
     def _load_and_render(self, taken: Sequence[Parked]) -> None:
         rows = self._reads.run(deliveries.load, [parked.id for parked in taken])
+        self._reads.run(self._render.gather, rows)
         now = monotonic()
         wanted = {parked.id: parked for parked in taken}
-        ready: list[Work] = []
+        due = [row for row in rows if self._is_for_now(row, wanted[row.id], now)]
+        sorted_rows = self._check.sort(due)
+        ready: list[tuple[Loaded, Work]] = []
         failures: list[tuple[str, int | None, str, str]] = []
         locked: list[tuple[str, int]] = []
-        for row in rows:
-            parked = wanted.pop(row.id)
-            if not self._is_for_now(row, parked, now):
-                continue
+        for row, left in sorted_rows.go:
             try:
                 message = self._render(row)
             except RenderError as error:
@@ -198,16 +203,43 @@ class Lane:
                 log.exception("render_failed", delivery_id=row.id)
                 failures.append((row.id, row.attempts, "render_failed", type(error).__name__))
             else:
-                ready.append(
-                    Work(row.id, row.attempts, row.attempts_allowed, message, parked.parked_at, now + row.due_in)
-                )
-        if wanted:
-            metrics.CLAIM_LOST.labels(self.key.priority.name).inc(len(wanted))
+                ready.append((row, self._work(row, message, wanted[row.id].parked_at, now, left)))
+        if len(rows) < len(wanted):
+            metrics.CLAIM_LOST.labels(self.key.priority.name).inc(len(wanted) - len(rows))
+        dead = self._check.suppressed(self._reads, [(row, work.message.recipient) for row, work in ready])
+        sorted_rows.withheld += [(row.id, row.attempts, ADDRESS_SUPPRESSED) for row, _ in ready if row.id in dead]
+        self._hold(sorted_rows)
         if failures:
             self._reject(failures)
         self.defer(locked, KEY_MISSING_SECONDS, 0.5, "key")
-        if ready:
-            self.ready.put(ready)
+        passed = [work for row, work in ready if row.id not in dead]
+        if passed:
+            self.ready.put(passed)
+
+    @staticmethod
+    def _work(row: Loaded, message: Message, parked_at: float, now: float, left: float) -> Work:
+        return Work(
+            row.id,
+            row.attempts,
+            row.attempts_allowed,
+            message,
+            parked_at,
+            now + row.due_in,
+            tenant_id=row.tenant_id,
+            quiet_at=now + left,
+        )
+
+    def _hold(self, found: Sorted) -> None:
+        """Write down what is held over quiet hours and what is called off."""
+        if found.held:
+            count = self._writes.run(withhold.hold, found.held)
+            metrics.DEFERRED.labels("quiet_hours").inc(count)
+            log.info("deliveries_deferred", lane=str(self.key), count=count, reason="quiet_hours")
+        if found.withheld:
+            count = self._writes.run(withhold.withhold, found.withheld)
+            for code, number in Counter(code for _, _, code in found.withheld).items():
+                metrics.WITHHELD.labels(self.key.channel.value, code).inc(number)
+            log.info("deliveries_withheld", lane=str(self.key), count=count)
 
     def _is_for_now(self, row: Loaded, parked: Parked, now: float) -> bool:
         """Tell whether a loaded row is due, and at the attempts that its message names."""

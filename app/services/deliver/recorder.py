@@ -18,11 +18,13 @@ from sqlalchemy.exc import DataError, IntegrityError, ProgrammingError, SQLAlche
 from app.db import deliveries
 from app.db.deliveries import Recordable
 from app.db.steady import SteadyConnections
+from app.domain.kinds import Channel
 from app.limits.guard import Guard
 from app.observability import metrics
 from app.observability.logging import get_logger
 from app.queues import LANES
 from app.services.deliver.countdowns import Countdown, Countdowns
+from app.services.deliver.dead_addresses import DeadAddresses, reason_of
 from app.services.deliver.decide import Rules, decide
 from app.services.deliver.feedback import Feedback
 from app.services.deliver.lane import Lane
@@ -53,6 +55,7 @@ class Recorder:
         countdowns: Countdowns,
         grace_seconds: float,
         feedback: Feedback,
+        dead_addresses: DeadAddresses,
     ) -> None:
         self._database = database
         self._guard = guard
@@ -61,6 +64,7 @@ class Recorder:
         self._countdowns = countdowns
         self._grace_seconds = grace_seconds
         self._feedback = feedback
+        self._dead_addresses = dead_addresses
         self._done: deque[_Done] = deque()
         self._returns: deque[_Return] = deque()
         self._changed = Condition()
@@ -147,11 +151,21 @@ class Recorder:
                 lost[record.outcome] += 1
             elif record.grace_seconds and status == "PENDING":
                 self._schedule(lane, finished, record)
+            elif record.outcome == "rejected":
+                self._note_address(lane, finished)
         for outcome, count in lost.items():
             metrics.RECORD_LOST.labels(outcome).inc(count)
             log.info("outcomes_not_ours", outcome=outcome, count=count)
         if again:
             self._write(again)
+
+    def _note_address(self, lane: Lane, finished: Finished) -> None:
+        """Let nothing be sent any more to an address that the provider called dead."""
+        reason = reason_of(finished.outcome)
+        if reason is not None and lane.key.channel is not Channel.IN_APP:
+            work = finished.work
+            entry = (work.tenant_id, lane.key.channel, work.message.recipient, reason, lane.provider.name)
+            self._dead_addresses.note([entry])
 
     def _reserve(self, records: dict[str, tuple[Lane, Finished, Recordable]]) -> None:
         """Move the relay's time of those retries that will have a countdown."""

@@ -85,7 +85,7 @@ def test_a_user_is_created_replaced_read_and_merged(api: Api) -> None:
     assert user["created_at"] == made
     assert call(api, "GET", f"{USERS}/ana").get_json() == user
     absent = call(api, "PATCH", f"{USERS}/bea", {"locale": "en"})
-    assert (absent.status_code, error_of(absent)["code"]) == (404, "DOMAIN_USER_NOT_FOUND")
+    assert (absent.status_code, error_of(absent)["code"]) == (404, "DOMAIN_USER_UNKNOWN")
 
 
 def test_addresses_are_unreadable_in_the_database(api: Api, rows: Rows) -> None:
@@ -128,7 +128,7 @@ def test_a_person_reads_and_changes_only_their_own_record(api: Api) -> None:
     for method, body in (("GET", None), ("PATCH", {"locale": "en"})):
         for other in ("bea", "nobody"):
             answer = call(api, method, f"{USERS}/{other}", body, user="ana")
-            assert (answer.status_code, error_of(answer)["code"]) == (404, "DOMAIN_USER_NOT_FOUND")
+            assert (answer.status_code, error_of(answer)["code"]) == (404, "DOMAIN_USER_UNKNOWN")
     for method, path, body in (
         ("PUT", f"{USERS}/ana", {}),
         ("DELETE", f"{USERS}/ana", None),

@@ -8,8 +8,8 @@ needs no index.
 
 from alembic import op
 
-revision = "0005"
-down_revision = "0004"
+revision = "0008"
+down_revision = "0007"
 
 _TABLES = """
 ALTER TABLE notification ADD COLUMN batch_id uuid;
