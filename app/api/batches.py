@@ -13,6 +13,7 @@ from werkzeug.exceptions import RequestEntityTooLarge
 from app.api.auth import requires
 from app.api.batch_schemas import BatchAccepted, BatchList, BatchRequest, BatchView, PieceStored
 from app.api.body import UUID_FORM, idempotency_key, json_body, no_query, page_query
+from app.api.bounds import larger_body
 from app.api.context import services
 from app.api.errors import JSON, ApiError
 from app.api.openapi import Query, operation, route
@@ -82,11 +83,11 @@ def _with_list(described: dict[str, Any]) -> dict[str, Any]:
         headers=[("Idempotency-Key", "1 to 255 visible ASCII characters; the same key makes one batch.")],
     ),
 )
+@larger_body(BODY_LIMIT)
 @requires(WRITE)
 def accept_batch(caller: Caller) -> Response:
     """To up to 10,000 people listed here, to a segment of the users, or to a list that is uploaded afterwards."""
     no_query()
-    request.max_content_length = current_app.config[BODY_LIMIT] + 1
     body = json_body()
     key = idempotency_key(_ROUTE, body)
     answer = services().batches.accept(caller, validate(BatchRequest, body).submission(), key)
@@ -149,6 +150,7 @@ def read_batch(identifier: str, caller: Caller) -> Response:
         )
     ),
 )
+@larger_body(PIECE_LIMIT)
 @requires(WRITE)
 def upload_rows(identifier: str, caller: Caller) -> Response:
     """A piece may end anywhere. One that is sent again changes nothing; `next_offset` is where to go on."""
@@ -294,7 +296,6 @@ def _piece(limit: int) -> bytes:
             "VALIDATION_CONTENT_TYPE",
             f"Send a piece as it is, as {', '.join(_LIST_TYPES)}.",
         )
-    request.max_content_length = limit + 1
     data = request.get_data(cache=False)
     if len(data) > limit:
         raise RequestEntityTooLarge
