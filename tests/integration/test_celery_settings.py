@@ -11,7 +11,7 @@ from celery.contrib.testing.worker import start_worker
 from app.celery_app import celery, make_celery, unsafe_settings
 from app.domain.ids import mint
 from app.domain.kinds import Channel, Priority
-from app.queues import LANES, RELAY_QUEUE, TASK_DELIVER, TASK_RELAY
+from app.queues import BATCH_QUEUE, LANES, RELAY_QUEUE, TASK_DELIVER, TASK_RELAY
 from app.services.outlets import DirectOutlet
 from app.services.task_list import TaskList, deliver_task, ids_in, mark_task
 from tests.pipeline_parts import add_due, in_list, relay_on, states
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(120)
 def test_the_configuration_keeps_what_the_protocol_relies_on():
     """As it is delivered, nothing in it breaks the protocol; one list a queue, no results, JSON only."""
     assert unsafe_settings(celery.conf) == []
-    assert set(celery.amqp.queues) == {lane.queue for lane in LANES.values()} | {RELAY_QUEUE}
+    assert set(celery.amqp.queues) == {lane.queue for lane in LANES.values()} | {RELAY_QUEUE, BATCH_QUEUE}
     assert celery.conf.accept_content == ["json"]
     assert celery.conf.task_ignore_result
     assert celery.conf.result_backend is None
