@@ -66,11 +66,12 @@ def test_a_worker_with_such_a_setting_refuses_to_start(redis_url, option):
 
 
 def test_beat_has_a_tick_a_priority_and_compares_no_clocks():
-    """Every message of beat goes to the relay's queue, and none has an `expires`, which needs equal clocks."""
+    """Messages of beat go to the relay's queue or the expander's; none has an `expires`, which needs equal clocks."""
     schedule = celery.conf.beat_schedule
     relays = [entry for entry in schedule.values() if entry["task"] == TASK_RELAY]
     assert {entry["kwargs"]["priority"] for entry in relays} == {priority.name for priority in Priority}
-    assert [entry["options"] for entry in schedule.values()] == [{"queue": RELAY_QUEUE}] * len(schedule)
+    queues = [BATCH_QUEUE if name == "expand" else RELAY_QUEUE for name in schedule]
+    assert [entry["options"] for entry in schedule.values()] == [{"queue": queue} for queue in queues]
 
 
 def test_ticks_that_nobody_takes_do_not_pile_up(redis_url, redis_client):
