@@ -66,7 +66,7 @@ def test_a_worker_with_such_a_setting_refuses_to_start(redis_url, option):
 
 
 def test_beat_has_a_tick_a_priority_and_compares_no_clocks():
-    """Beat's messages go to the relay's queue or the expander's; none has an `expires`, which needs equal clocks."""
+    """Its messages go to the relay's queue or the expander's; none has an `expires`, which needs equal clocks."""
     schedule = celery.conf.beat_schedule
     relays = [entry for entry in schedule.values() if entry["task"] == TASK_RELAY]
     assert {entry["kwargs"]["priority"] for entry in relays} == {priority.name for priority in Priority}
