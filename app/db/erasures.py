@@ -138,7 +138,9 @@ DELETE FROM idempotency_key
 WHERE tenant_id = %(tenant_id)s AND route = 'POST /v1/notifications of ' || %(user_id)s
 """
 
-OF_USER = (_KEYS,)
+_BATCH_ERRORS = "DELETE FROM batch_error WHERE tenant_id = %(tenant_id)s AND user_id = %(user_id)s"
+
+OF_USER = (_KEYS, _BATCH_ERRORS)
 """What else is kept of a user, beside the record and what was sent: a statement for each table, with `tenant_id`
 and `user_id`. A table that gets a user's id gets its line here."""
 

@@ -84,10 +84,10 @@ WITH given AS MATERIALIZED (
 ), stored AS (
     INSERT INTO notification (id, tenant_id, user_id, category, priority, template, template_version, locale,
                               sealed, metadata, suppressed, decision, scheduled_local, delivery_count,
-                              scheduled_at, expires_at, created_at, inbox_at)
+                              scheduled_at, expires_at, created_at, batch_id, inbox_at)
     SELECT id, %(tenant_id)s, user_id, category, priority, template, template_version, locale, sealed,
            coalesce(metadata, '{}'), coalesce(suppressed, '[]'), coalesce(decision, '[]'), scheduled_local,
-           cardinality(channels), scheduled_at, expires_at, created_at,
+           cardinality(channels), scheduled_at, expires_at, created_at, %(batch_id)s::uuid,
            CASE WHEN 'IN_APP' = ANY(channels) THEN
                (SELECT now() FROM unnest(channels, held_until) AS d (channel, held_until)
                 WHERE d.channel = 'IN_APP' AND greatest(due_at, d.held_until) <= now() LIMIT 1) END
@@ -111,6 +111,8 @@ READ = """
 SELECT n.id::text, n.user_id, n.category, n.priority, n.template, n.template_version, n.locale, n.sealed,
        n.metadata, n.suppressed, n.decision, n.scheduled_local, n.scheduled_at, n.expires_at, n.created_at,
        n.inbox_at, n.seen_at, n.read_at, n.archived_at, n.deleted_at,
+       n.batch_id::text,
+       (SELECT b.sealed FROM batch b WHERE b.tenant_id = n.tenant_id AND b.id = n.batch_id) AS batch_sealed,
        (SELECT coalesce(json_agg(d ORDER BY d.id), '[]') FROM (
             SELECT id, channel, device_id, status, attempts, next_attempt_at, provider, provider_message_id,
                    error_code, last_error, uncertain, cancel_requested_at, sent_at, delivered_at, expires_at
@@ -201,12 +203,19 @@ def accept(cursor: Cursor, row: Mapping[str, Any]) -> Stored | None:
     return None if stored is None else Stored(*stored)
 
 
-def accept_many(cursor: Cursor, tenant_id: str, rows: str, attempts_allowed: int) -> list[int]:
+def accept_many(
+    cursor: Cursor, tenant_id: str, rows: str, attempts_allowed: int, batch_id: str | None = None
+) -> list[int]:
     """Store many notifications of one tenant set-wise; return the priorities that have something due now.
 
     `rows` is a JSON array of objects with the columns of `ACCEPT_MANY`. The caller guards against a second call.
     """
-    values = {"tenant_id": tenant_id, "rows": rows, "attempts_allowed": attempts_allowed}
+    values = {
+        "tenant_id": tenant_id,
+        "rows": rows,
+        "attempts_allowed": attempts_allowed,
+        "batch_id": batch_id,
+    }
     run_as_tenant(cursor, ACCEPT_MANY, values)
     return [priority for (priority,) in cursor]
 

@@ -14,6 +14,7 @@ from tests.meta import ROOT
 
 VERBS = {
     "notifications.CANCEL": ("cancel",),
+    "batch_work.CANCEL_CHUNK": ("cancel",),
     "erasures.CANCEL": ("cancel",),
     "outbox.MARK_QUEUED": ("publish",),
     "outbox.BRING_BACK": ("rescue_queued",),
@@ -37,6 +38,7 @@ NOTED_WHILE = {
     "recovery.RECEIPT_POSITIVE": {"SENDING"},
     "recovery.RECEIPT_NEGATIVE": {"SENDING"},
     "notifications.CANCEL": {"SENDING", "UNKNOWN"},
+    "batch_work.CANCEL_CHUNK": {"SENDING", "UNKNOWN"},
     "erasures.CANCEL": {"SENDING", "UNKNOWN"},
 }
 STATES = "|".join(state.value for state in DeliveryState)

@@ -8,25 +8,21 @@ transaction that stores, so of two requests that both read "not used" one stores
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from app.db import accept_context, notifications, templates
-from app.db.accept_context import Asked, Known
+from app.db.accept_context import Known
 from app.db.requests import Cursor, RequestPool
 from app.domain.kinds import Channel, Priority
-from app.domain.zones import instant
 from app.observability import metrics
 from app.rendering.library import Key, Library, Version, version_of
 from app.sealing import Vault
-from app.services.accept.plan import Plan, explicit, plan
+from app.services.accept.deciding import Deciding
+from app.services.accept.plan import Plan
 from app.services.accept.rows import NOISE_BYTES, Rows
 from app.services.accept.submission import Answer, IdempotencyKey, Submission
-from app.services.accept.writing import Writing
 from app.services.arrivals import Arrivals
-from app.services.recipients import INDEX_KINDS
-from app.services.refusal import Problem, Refused
+from app.services.refusal import Refused
 
 Nudge = Callable[[Priority], None]
 """Wakes the relay after a commit. Never raises and never blocks: the relay's own tick does the same, later."""
@@ -50,13 +46,11 @@ class Accept:
         spread_seconds: float = 0.0,
     ) -> None:
         self._pool = pool
-        self._vault = vault
         self._arrivals = arrivals
         self._library = library
-        self._writing = Writing(library)
+        self._deciding = Deciding(vault, library, schedule_max_days)
         self._rows = Rows(vault, attempts_allowed, spread_seconds)
         self._nudge = nudge
-        self._horizon = timedelta(days=schedule_max_days)
 
     def one(self, tenant_id: str, submission: Submission, key: IdempotencyKey) -> Answer:
         """Store one notification, or return what the key already stands for.
@@ -64,7 +58,7 @@ class Accept:
         Raises Refused when it cannot be done, or when the key belongs to another request. A connection that was
         lost before the answer is tried again on another: the key makes that safe, even if the first did commit.
         """
-        asked = self._asked(tenant_id, submission)
+        asked = self._deciding.asked(tenant_id, submission)
         known = self._pool.run(lambda cursor: accept_context.read(cursor, tenant_id, asked, key.route, key.key))
         if known.kept is not None:
             return _replayed(known.kept, key)
@@ -93,11 +87,11 @@ class Accept:
         Raises Refused for the first that cannot be done, and stores none then. Whoever calls this guards against
         a repetition: a batch has one key, not one a notification.
         """
-        asked = [self._asked(tenant_id, submission) for submission in submissions]
+        asked = [self._deciding.asked(tenant_id, submission) for submission in submissions]
         known = self._pool.run(lambda cursor: accept_context.read_many(cursor, tenant_id, asked))
         versions = self._versions(tenant_id, {each.template for each in submissions if each.template is not None})
         decided = [
-            self._decide(submission, each, versions.get(submission.template or ""), check_all=False)
+            self._deciding.decide(submission, each, versions.get(submission.template or ""), check_all=False)
             for submission, each in zip(submissions, known, strict=True)
         ]
         written, plans = [pair[0] for pair in decided], [pair[1] for pair in decided]
@@ -134,37 +128,25 @@ class Accept:
 
     def explain(self, tenant_id: str, submission: Submission) -> tuple[Submission, Plan]:
         """Return what would become of a submission, and do nothing. Raises Refused as `one` does."""
-        asked = self._asked(tenant_id, submission)
+        asked = self._deciding.asked(tenant_id, submission)
         known = self._pool.run(lambda cursor: accept_context.read(cursor, tenant_id, asked))
         return self._decide_one(tenant_id, submission, known)
 
-    def _asked(self, tenant_id: str, submission: Submission) -> Asked:
-        indexes = {
-            channel: self._vault.index(tenant_id, INDEX_KINDS[channel], address)
-            for channel, address in explicit(submission).items()
-        }
-        return Asked(submission.user_id, submission.category, indexes, submission.template)
+    def shared(self, tenant_id: str, submission: Submission) -> Submission:
+        """Return what all notifications of a batch have in common, checked; raise Refused.
+
+        It holds the content as it is stored, or the version of the template that all of them are made of.
+        """
+        version = None
+        if submission.template is not None:
+            version = self._versions(tenant_id, {submission.template}).get(submission.template)
+        return self._deciding.shared(submission, version)
 
     def _decide_one(self, tenant_id: str, submission: Submission, known: Known) -> tuple[Submission, Plan]:
         version = None
         if submission.template is not None:
             version = self._version(tenant_id, submission.template, known.template_version)
-        return self._decide(submission, known, version, check_all=True)
-
-    def _decide(
-        self, submission: Submission, known: Known, version: Version | None, *, check_all: bool
-    ) -> tuple[Submission, Plan]:
-        """Return the submission with its time as an instant and what it says, and the plan; raise Refused."""
-        if submission.scheduled_local is not None:
-            submission = _with_instant(submission, known)
-        self._check(submission)
-        if submission.template is None:
-            submission = self._writing.inline(submission)
-        else:
-            submission = self._writing.templated(submission, version, known.user, check_all=check_all)
-        now = datetime.now(UTC)
-        due_at = now if submission.scheduled_at is None else max(submission.scheduled_at, now)
-        return submission, plan(submission, known.user, known.around, due_at)
+        return self._deciding.decide(submission, known, version, check_all=True)
 
     def _version(self, tenant_id: str, name: str, number: int | None) -> Version | None:
         if number is None:
@@ -186,24 +168,6 @@ class Accept:
             return {}
         rows = self._pool.run(lambda cursor: templates.load_for(cursor, tenant_id, keys))
         return {version.name: self._library.keep(version) for version in map(version_of, rows)}
-
-    def _check(self, submission: Submission) -> None:
-        """Raise Refused for what can never be delivered, whoever it is for."""
-        if submission.scheduled_at is not None and submission.scheduled_at > datetime.now(UTC) + self._horizon:
-            raise Refused(
-                "DOMAIN_SCHEDULE_TOO_FAR",
-                f"A notification can be scheduled at most {self._horizon.days} days ahead.",
-                [Problem("scheduled_at", f"must be within {self._horizon.days} days")],
-            )
-
-
-def _with_instant(submission: Submission, known: Known) -> Submission:
-    """Return the submission with its wall time in a zone and as an instant."""
-    local = submission.scheduled_local
-    assert local is not None
-    zone = known.around.zone(local.time_zone, known.user.time_zone if known.user else None)
-    placed = replace(local, time_zone=zone.key)
-    return replace(submission, scheduled_local=placed, scheduled_at=instant(local.at, zone))
 
 
 def _replayed(kept: notifications.Kept, key: IdempotencyKey) -> Answer:
