@@ -72,8 +72,9 @@ def fill(engine: Engine, vault: Vault, count: int, first: int = 0) -> None:
                 ),
             )
             connection.exec_driver_sql(
-                "INSERT INTO batch (tenant_id, id, state, source, upload_format, category, priority, channels, sealed,"
-                " created_by) VALUES ('demo', %s, 'UPLOADING', 'UPLOAD', 'csv', 'news', 2, '{SMS}', %s, 'test')",
+                "INSERT INTO batch (tenant_id, id, state, source, upload_format, category, priority, channels,"
+                " sealed, created_by)"
+                " VALUES ('demo', %s, 'UPLOADING', 'UPLOAD', 'csv', 'news', 2, '{SMS}', %s, 'test')",
                 (device, vault.seal(context("batch", "demo", device), b"{}")),
             )
             connection.exec_driver_sql(
