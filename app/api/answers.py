@@ -82,6 +82,7 @@ class NotificationView(BaseModel):
     metadata: dict[str, Any]
     scheduled_at: datetime | None
     expires_at: datetime | None
+    supersede_key: str | None
     suppressed: list[Suppressed]
     deliveries: list[DeliveryView]
 

@@ -121,6 +121,17 @@ class NotificationRequest(_Strict):
         ]
         | None
     ) = None
+    supersede_key: (
+        Annotated[
+            str,
+            Field(
+                min_length=1,
+                max_length=128,
+                description="A newer notification of the user with this key takes the place of older unsent ones.",
+            ),
+        ]
+        | None
+    ) = None
     metadata: (
         dict[
             Annotated[str, Field(min_length=1, max_length=64)],
@@ -129,9 +140,9 @@ class NotificationRequest(_Strict):
         | None
     ) = None
 
-    @field_validator("user_id", "category")
+    @field_validator("user_id", "category", "supersede_key")
     @classmethod
-    def _is_one_line(cls, value: str | int) -> str | int:
+    def _is_one_line(cls, value: str | int | None) -> str | int | None:
         return _one_line(value) if isinstance(value, str) else value
 
     @field_validator("channels")
@@ -193,6 +204,7 @@ class NotificationRequest(_Strict):
             payload=self.payload or {},
             scheduled_at=None if self.scheduled_at is None else _instant("scheduled_at", self.scheduled_at),
             expires_in=self.expires_in,
+            supersede_key=self.supersede_key,
         )
 
 

@@ -36,7 +36,8 @@ LOAD = """
 SELECT d.id::text, d.attempts, d.attempts_allowed, d.priority, d.channel, d.tenant_id, d.user_id,
        extract(epoch FROM d.next_attempt_at - now())::float8, n.id::text, n.sealed,
        CASE WHEN n.metadata <> '{}' THEN n.metadata::text END, d.device_id::text,
-       CASE d.channel WHEN 'EMAIL' THEN u.email WHEN 'SMS' THEN u.phone WHEN 'PUSH' THEN v.token END
+       CASE d.channel WHEN 'EMAIL' THEN u.email WHEN 'SMS' THEN u.phone WHEN 'PUSH' THEN v.token END,
+       d.supersede_key
 FROM delivery d
 JOIN notification n ON n.id = d.notification_id AND n.id >= %(low)s::uuid AND n.id < %(high)s::uuid
 LEFT JOIN app_user u ON u.tenant_id = d.tenant_id AND u.id = d.user_id AND d.channel IN ('EMAIL', 'SMS')
@@ -205,6 +206,7 @@ class Loaded(NamedTuple):
     metadata: str | None
     device_id: str | None
     address: memoryview | None
+    supersede_key: str | None
 
 
 @dataclass(slots=True)

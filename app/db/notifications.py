@@ -9,14 +9,17 @@ A look-up by notification id names the range of ids minted in the same milliseco
 each table.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from app.db import supersede
 from app.db.requests import Cursor
 from app.db.tenancy import run_as_tenant
+from app.db.turns import TAKE_TURNS
 from app.domain.ids import siblings
+from app.domain.kinds import Priority
 
 # The idempotency key guards everything: a request that races with another of the same key waits for it at the
 # primary key, inserts nothing if the other commits, and everything if the other rolls back. Due times are the
@@ -38,17 +41,19 @@ WITH given AS (
     RETURNING answer
 ), stored AS (
     INSERT INTO notification (id, tenant_id, user_id, category, priority, sealed, metadata, suppressed,
-                              delivery_count, scheduled_at, expires_at, created_at)
+                              supersede_key, delivery_count, scheduled_at, expires_at, created_at)
     SELECT id, tenant_id, user_id, %(category)s, priority, %(sealed)s, %(metadata)s::jsonb, %(suppressed)s::jsonb,
-           %(delivery_count)s, scheduled_at, expires_at, created_at
+           %(supersede_key)s, %(delivery_count)s, scheduled_at, expires_at, created_at
     FROM given, claimed
 ), made AS (
     INSERT INTO delivery (id, notification_id, tenant_id, user_id, channel, device_id, priority, status,
-                          attempts_allowed, next_attempt_at, relay_at, delivered_at, expires_at, created_at)
+                          attempts_allowed, next_attempt_at, relay_at, delivered_at, expires_at, created_at,
+                          supersede_key)
     SELECT d.id, g.id, g.tenant_id, g.user_id, d.channel, d.device_id, g.priority,
            CASE WHEN d.channel = 'IN_APP' AND due.at <= now() THEN 'DELIVERED' ELSE 'PENDING' END,
            %(attempts_allowed)s, due.at, due.at,
-           CASE WHEN d.channel = 'IN_APP' AND due.at <= now() THEN now() END, g.expires_at, g.created_at
+           CASE WHEN d.channel = 'IN_APP' AND due.at <= now() THEN now() END, g.expires_at, g.created_at,
+           %(supersede_key)s
     FROM given g, claimed,
          unnest(%(delivery_ids)s::uuid[], %(channels)s::text[], %(device_ids)s::uuid[],
                 %(held_until)s::timestamptz[]) AS d (id, channel, device_id, held_until),
@@ -71,20 +76,22 @@ WITH given AS MATERIALIZED (
     FROM json_to_recordset(%(rows)s::json) AS g (
         id uuid, user_id text, category text, priority smallint, sealed bytea, metadata jsonb, suppressed jsonb,
         scheduled_at timestamptz, expires_in double precision, delivery_ids uuid[], channels text[],
-        device_ids uuid[], held_until timestamptz[])
+        device_ids uuid[], held_until timestamptz[], supersede_key text)
 ), stored AS (
     INSERT INTO notification (id, tenant_id, user_id, category, priority, sealed, metadata, suppressed,
-                              delivery_count, scheduled_at, expires_at, created_at)
+                              supersede_key, delivery_count, scheduled_at, expires_at, created_at)
     SELECT id, %(tenant_id)s, user_id, category, priority, sealed, coalesce(metadata, '{}'),
-           coalesce(suppressed, '[]'), cardinality(channels), scheduled_at, expires_at, created_at
+           coalesce(suppressed, '[]'), supersede_key, cardinality(channels), scheduled_at, expires_at, created_at
     FROM given
 ), made AS (
     INSERT INTO delivery (id, notification_id, tenant_id, user_id, channel, device_id, priority, status,
-                          attempts_allowed, next_attempt_at, relay_at, delivered_at, expires_at, created_at)
+                          attempts_allowed, next_attempt_at, relay_at, delivered_at, expires_at, created_at,
+                          supersede_key)
     SELECT d.id, g.id, %(tenant_id)s, g.user_id, d.channel, d.device_id, g.priority,
            CASE WHEN d.channel = 'IN_APP' AND due.at <= now() THEN 'DELIVERED' ELSE 'PENDING' END,
            %(attempts_allowed)s, due.at, due.at,
-           CASE WHEN d.channel = 'IN_APP' AND due.at <= now() THEN now() END, g.expires_at, g.created_at
+           CASE WHEN d.channel = 'IN_APP' AND due.at <= now() THEN now() END, g.expires_at, g.created_at,
+           g.supersede_key
     FROM given g,
          unnest(g.delivery_ids, g.channels, g.device_ids, g.held_until) AS d (id, channel, device_id, held_until),
          LATERAL (SELECT greatest(g.due_at, d.held_until) AS at) AS due
@@ -94,7 +101,7 @@ SELECT DISTINCT priority FROM given WHERE due_at <= now() AND cardinality(channe
 
 READ = """
 SELECT n.id::text, n.user_id, n.category, n.priority, n.sealed, n.metadata, n.suppressed,
-       n.scheduled_at, n.expires_at, n.created_at,
+       n.scheduled_at, n.expires_at, n.created_at, n.supersede_key,
        (SELECT coalesce(json_agg(d ORDER BY d.id), '[]') FROM (
             SELECT id, channel, device_id, status, attempts, next_attempt_at, provider, provider_message_id,
                    error_code, last_error, uncertain, cancel_requested_at, sent_at, delivered_at, expires_at
@@ -147,10 +154,37 @@ ORDER BY t.id
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What a first accept wrote: the answer that replays will give, and whether it is due now."""
+    """What a first accept wrote: the answer that replays will give, and whether it is due now.
+
+    `called_off` counts deliveries that it superseded, `asked_to_end` those of them that are being sent.
+    """
 
     answer: str
     is_due: bool
+    called_off: int = 0
+    asked_to_end: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Bulk:
+    """What a bulk accept stores: `rows` is a JSON array of objects with the columns of `ACCEPT_MANY`.
+
+    `keys` are the users and keys that they supersede, `since` is their least id.
+    """
+
+    rows: str
+    attempts_allowed: int
+    keys: Collection[tuple[str, str]]
+    since: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMany:
+    """What a bulk accept wrote: the priorities that may have something due now, and what it superseded."""
+
+    due: list[int]
+    called_off: int = 0
+    asked_to_end: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,19 +207,30 @@ class Found:
 
 def accept(cursor: Cursor, row: Mapping[str, Any]) -> Stored | None:
     """Store one notification, its deliveries and its key; None when the key is taken, and nothing was stored."""
-    run_as_tenant(cursor, ACCEPT, row)
+    if row["supersede_key"] is None:
+        run_as_tenant(cursor, ACCEPT, row)
+    else:
+        pair = (row["user_id"], row["supersede_key"])
+        values = {**supersede.values_of(row["tenant_id"], [pair], row["id"]), **row}
+        run_as_tenant(cursor, f"{TAKE_TURNS}{ACCEPT};{supersede.SUPERSEDE}", values)
     stored = cursor.fetchone()
-    return None if stored is None else Stored(*stored)
+    return None if stored is None or stored[0] is None else Stored(*stored)
 
 
-def accept_many(cursor: Cursor, tenant_id: str, rows: str, attempts_allowed: int) -> list[int]:
-    """Store many notifications of one tenant set-wise; return the priorities that have something due now.
-
-    `rows` is a JSON array of objects with the columns of `ACCEPT_MANY`. The caller guards against a second call.
-    """
-    values = {"tenant_id": tenant_id, "rows": rows, "attempts_allowed": attempts_allowed}
-    run_as_tenant(cursor, ACCEPT_MANY, values)
-    return [priority for (priority,) in cursor]
+def accept_many(cursor: Cursor, tenant_id: str, bulk: Bulk) -> StoredMany:
+    """Store many notifications of one tenant set-wise. The caller guards against a second call."""
+    values: dict[str, Any] = {
+        "tenant_id": tenant_id,
+        "rows": bulk.rows,
+        "attempts_allowed": bulk.attempts_allowed,
+    }
+    if not bulk.keys:
+        run_as_tenant(cursor, ACCEPT_MANY, values)
+        return StoredMany([priority for (priority,) in cursor])
+    values |= supersede.values_of(tenant_id, bulk.keys, bulk.since)
+    run_as_tenant(cursor, f"{TAKE_TURNS}{ACCEPT_MANY};{supersede.SUPERSEDE}", values)
+    (_, _, called_off, asked_to_end) = cursor.fetchone() or (None, None, 0, 0)
+    return StoredMany(list(Priority), called_off, asked_to_end)
 
 
 def find_key(cursor: Cursor, tenant_id: str, route: str, key: str) -> Kept | None:

@@ -39,6 +39,7 @@ HTTP_REQUEST_SECONDS = Histogram(
 ACCEPTED = Counter("notification_accepted_total", "Deliveries accepted", ("channel", "priority"))
 REPLAYED = Counter("notification_replayed_total", "Requests answered again from their idempotency key")
 CANCELLED = Counter("notification_cancelled_total", "Deliveries cancelled by a user")
+SUPERSEDED = Counter("delivery_superseded_total", "Deliveries that gave way to a newer notification", ("result",))
 ISSUER_FETCHES = Counter("issuer_keys_fetched_total", "Fetches of the token issuer's public keys", ("outcome",))
 NUDGES = Counter("relay_nudge_total", "Nudges of the relay after a commit", ("result",))
 

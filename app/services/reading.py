@@ -107,6 +107,7 @@ def _notification(row: dict[str, Any], said: dict[str, Any], priority: Priority)
         "metadata": row["metadata"],
         "scheduled_at": instant(row["scheduled_at"]) if row["scheduled_at"] else None,
         "expires_at": instant(row["expires_at"]) if row["expires_at"] else None,
+        "supersede_key": row["supersede_key"],
         "suppressed": row["suppressed"],
     }
 

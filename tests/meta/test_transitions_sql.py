@@ -14,6 +14,7 @@ from tests.meta import ROOT
 
 VERBS = {
     "notifications.CANCEL": ("cancel",),
+    "supersede.SUPERSEDE": ("supersede",),
     "outbox.MARK_QUEUED": ("publish",),
     "outbox.BRING_BACK": ("rescue_queued",),
     "deliveries.CLAIM": ("claim",),
@@ -28,11 +29,12 @@ VERBS = {
     "recovery.RECEIPT_NEGATIVE": ("receipt_negative",),
     "replay._REPLAY": ("replay",),
 }
-# A receipt or a cancel that finds the row SENDING or UNKNOWN only leaves a note in it.
+# A receipt, a cancel or a newer notification that finds the row SENDING or UNKNOWN only leaves a note in it.
 NOTED_WHILE = {
     "recovery.RECEIPT_POSITIVE": {"SENDING"},
     "recovery.RECEIPT_NEGATIVE": {"SENDING"},
     "notifications.CANCEL": {"SENDING", "UNKNOWN"},
+    "supersede.SUPERSEDE": {"SENDING", "UNKNOWN"},
 }
 STATES = "|".join(state.value for state in DeliveryState)
 

@@ -56,6 +56,7 @@ class Accept:
         if stored is not None:
             for each in made.deliveries:
                 metrics.ACCEPTED.labels(each.channel, submission.priority.name).inc()
+            _count_superseded(stored)
             if stored.is_due and made.deliveries:
                 self._nudge(submission.priority)
             return Answer(stored.answer, is_replay=False)
@@ -89,12 +90,13 @@ class Accept:
             texts.append(row)
             counts.update((each.channel, submission.priority) for each in made.deliveries)
         text = f"[{b','.join(texts).decode()}]"
-        due = self._pool.once(
-            lambda cursor: notifications.accept_many(cursor, tenant_id, text, self._rows.attempts_allowed)
-        )
+        keys = {(each.user_id, each.supersede_key) for each in submissions if each.supersede_key is not None}
+        bulk = notifications.Bulk(text, self._rows.attempts_allowed, keys, min(identifiers, default=""))
+        stored = self._pool.once(lambda cursor: notifications.accept_many(cursor, tenant_id, bulk))
+        _count_superseded(stored)
         for (channel, priority), count in counts.items():
             metrics.ACCEPTED.labels(channel, priority.name).inc(count)
-        for number in due:
+        for number in stored.due:
             self._nudge(Priority(number))
         return identifiers
 
@@ -116,6 +118,13 @@ class Accept:
                 f"A notification can be scheduled at most {self._horizon.days} days ahead.",
                 [Problem("scheduled_at", f"must be within {self._horizon.days} days")],
             )
+
+
+def _count_superseded(stored: notifications.Stored | notifications.StoredMany) -> None:
+    if stored.called_off:
+        metrics.SUPERSEDED.labels("cancelled").inc(stored.called_off)
+    if stored.asked_to_end:
+        metrics.SUPERSEDED.labels("asked").inc(stored.asked_to_end)
 
 
 def _replayed(kept: notifications.Kept, key: IdempotencyKey) -> Answer:

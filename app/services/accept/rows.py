@@ -53,6 +53,7 @@ class Rows:
             "sealed": self._sealed(tenant_id, identifier, submission, made),
             "metadata": _object(submission.metadata),
             "suppressed": orjson.dumps(made.suppressed).decode(),
+            "supersede_key": submission.supersede_key,
             "delivery_count": len(made.deliveries),
             "scheduled_at": submission.scheduled_at,
             "expires_in": submission.expires_in,
@@ -85,7 +86,7 @@ class Rows:
             values["device_ids"] = [each.device_id for each in made.deliveries]
         if any(each.held_until for each in made.deliveries):
             values["held_until"] = [_held(each) for each in made.deliveries]
-        for name in ("metadata", "scheduled_at", "expires_in"):
+        for name in ("metadata", "scheduled_at", "expires_in", "supersede_key"):
             if (value := getattr(submission, name)) not in (None, {}):
                 values[name] = value
         return identifier, orjson.dumps(values)

@@ -23,6 +23,7 @@ class Submission:
     payload: Mapping[str, Any]
     scheduled_at: datetime | None = None
     expires_in: int | None = None
+    supersede_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,7 @@ class Claimer:
             left = lease_left - reserve
             item.token = token
             item.fence_until = issued + (left if expiry_left is None else min(left, expiry_left))
+            item.expires_at = None if expiry_left is None else issued + expiry_left
             mine.append(item)
         if len(mine) < len(work):
             self._drop(work, mine)

@@ -5,6 +5,7 @@ no message's: such a delivery waits.
 """
 
 import json
+from base64 import urlsafe_b64encode
 from typing import Any, Protocol
 
 import orjson
@@ -48,13 +49,19 @@ class Render:
         title, body = said.get("title", ""), said.get("body", "")
         if not title.strip() and not body.strip():
             raise RenderError("empty_content", "neither title nor body has any text")
+        collapse_key = None if row.supersede_key is None else self._collapse_key(row, row.supersede_key)
         if row.metadata is None:
-            return Message(row.id, recipient, title, body)
+            return Message(row.id, recipient, title, body, collapse_key=collapse_key)
         pairs = {
             str(key): value if isinstance(value, str) else json.dumps(value)
             for key, value in json.loads(row.metadata).items()
         }
-        return Message(row.id, recipient, title, body, metadata=pairs)
+        return Message(row.id, recipient, title, body, collapse_key=collapse_key, metadata=pairs)
+
+    def _collapse_key(self, row: Loaded, supersede_key: str) -> str:
+        """Return a keyed digest: the key itself may be longer than a provider takes, and is not for it to read."""
+        digest = self._vault.index(row.tenant_id, "collapse", f"{len(row.user_id)}:{row.user_id}{supersede_key}")
+        return urlsafe_b64encode(digest).rstrip(b"=").decode()
 
     def _said(self, row: Loaded, sealed: memoryview) -> dict[str, Any]:
         plain = self._open(context("notification", row.tenant_id, row.notification_id), sealed)

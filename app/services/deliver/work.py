@@ -30,6 +30,7 @@ class Work:
     is_probe: bool = False
     token: int = 0
     fence_until: float = 0.0
+    expires_at: float | None = None
     started: float = 0.0
 
 
