@@ -98,10 +98,13 @@ def describe(api: Document) -> None:
 
 
 def route(blueprint: Blueprint, method: str, rule: str, described: dict[str, Any]) -> Callable[[View], View]:
-    """Register a view under `rule` with the description that `operation` made."""
+    """Register a view under `rule` with the description that `operation` made.
+
+    Its name is the operation's id, after which client generators name what they write.
+    """
 
     def decorate(view: View) -> View:
-        documented = blueprint.doc(**described)(view)
+        documented = blueprint.doc(operationId=view.__name__, **described)(view)
         return cast("View", blueprint.route(rule, methods=[method])(documented))
 
     return decorate
