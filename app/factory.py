@@ -10,7 +10,7 @@ from functools import partial
 from flask import Flask, Response, g, request
 
 from app import wiring
-from app.api import api_keys, docs, errors, health, notifications, openapi
+from app.api import api_keys, docs, errors, frequency_caps, health, notifications, openapi
 from app.api.context import EXTENSION
 from app.observability import metrics
 from app.observability.logging import configure
@@ -32,6 +32,7 @@ def create_app(settings: Settings | None = None, services: wiring.ApiServices | 
     openapi.describe(api)
     api.register_blueprint(notifications.blueprint)
     api.register_blueprint(api_keys.blueprint)
+    api.register_blueprint(frequency_caps.blueprint)
     api.register_blueprint(health.blueprint)
     app.register_blueprint(docs.blueprint)
     app.extensions[docs.DOCUMENT] = api.spec.to_dict()

@@ -27,6 +27,7 @@ from app.sealing import Vault
 from app.services.accept.accept import Accept
 from app.services.cancel import Cancel
 from app.services.cursors import Cursors
+from app.services.frequency_caps import FrequencyCaps
 from app.services.health import HealthChecks, Part, reach
 from app.services.issuer_keys import IssuerKeys
 from app.services.last_use import LastUses
@@ -63,6 +64,7 @@ class ApiServices:
 
     sign_in: SignIn
     keys: ManageKeys
+    caps: FrequencyCaps
     accept: Accept
     read: ReadNotification
     cancel: Cancel
@@ -93,6 +95,7 @@ def api_services(settings: Settings) -> ApiServices:
     return ApiServices(
         sign_in=_sign_in(settings, pool),
         keys=ManageKeys(pool, cursors(settings)),
+        caps=FrequencyCaps(pool),
         accept=Accept(
             pool,
             vault(settings),

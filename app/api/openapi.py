@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from app.api import answers
+from app.api.control_schemas import FrequencyCapList, FrequencyCapRequest, FrequencyCapView
 from app.api.schemas import ApiKeyRequest, ApiKeyRotation, NotificationRequest
 
 View = TypeVar("View", bound=Callable[..., Any])
@@ -32,6 +33,9 @@ _MODELS: tuple[type[BaseModel], ...] = (
     NotificationRequest,
     ApiKeyRequest,
     ApiKeyRotation,
+    FrequencyCapRequest,
+    FrequencyCapView,
+    FrequencyCapList,
     answers.ApiKeyIssued,
     answers.ApiKeyList,
     answers.NotificationAccepted,

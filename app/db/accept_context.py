@@ -11,6 +11,8 @@ from typing import Any
 from app.db.notifications import Kept
 from app.db.requests import Cursor
 from app.db.tenancy import run_as_tenant
+from app.domain.frequency import FrequencyCap
+from app.domain.kinds import Channel
 from app.domain.users import Device, KnownUser, UserStatus
 
 _USER = """u.status, u.email IS NOT NULL, u.phone IS NOT NULL, u.locale, u.time_zone,
@@ -18,11 +20,12 @@ _USER = """u.status, u.email IS NOT NULL, u.phone IS NOT NULL, u.locale, u.time_
         FROM device d WHERE d.tenant_id = u.tenant_id AND d.user_id = u.id)"""
 
 READ = f"""
-SELECT k.fingerprint, k.answer, {_USER}
+SELECT k.fingerprint, k.answer, c.most, c.window_seconds, c.channels, {_USER}
 FROM (SELECT %(tenant_id)s::text AS tenant_id) AS given
 LEFT JOIN idempotency_key k
     ON k.tenant_id = given.tenant_id AND k.route = %(route)s AND k.key = %(key)s
 LEFT JOIN app_user u ON u.tenant_id = given.tenant_id AND u.id = %(user_id)s
+LEFT JOIN frequency_cap c ON c.tenant_id = given.tenant_id AND c.category = %(category)s
 """  # noqa: S608  only constants of this module are put in
 
 USERS = f"""
@@ -32,19 +35,39 @@ FROM app_user u WHERE u.tenant_id = %(tenant_id)s AND u.id = ANY(%(user_ids)s)
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request names that something may be known of."""
+
+    user_id: str
+    category: str
+    route: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
 class Known:
-    """What was found: what the idempotency key stands for already, and the user, if there is one."""
+    """What was found: what the idempotency key stands for already, the user, and the cap of the category."""
 
     kept: Kept | None
     user: KnownUser | None
+    cap: FrequencyCap | None
 
 
-def read(cursor: Cursor, tenant_id: str, user_id: str, route: str, key: str) -> Known:
+def read(cursor: Cursor, tenant_id: str, asked: Asked) -> Known:
     """Return what is known of one request."""
-    run_as_tenant(cursor, READ, {"tenant_id": tenant_id, "user_id": user_id, "route": route, "key": key})
-    fingerprint, answer, *user = cursor.fetchone() or (None, None, None)
+    values = {
+        "tenant_id": tenant_id,
+        "user_id": asked.user_id,
+        "category": asked.category,
+        "route": asked.route,
+        "key": asked.key,
+    }
+    run_as_tenant(cursor, READ, values)
+    fingerprint, answer, most, seconds, channels, *user = cursor.fetchone() or (None,) * 6
     return Known(
-        None if fingerprint is None else Kept(bytes(fingerprint), answer), None if user[0] is None else _user(user)
+        None if fingerprint is None else Kept(bytes(fingerprint), answer),
+        None if user[0] is None else _user(user),
+        None if most is None else FrequencyCap(most, seconds, frozenset(map(Channel, channels))),
     )
 
 

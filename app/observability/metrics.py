@@ -40,6 +40,7 @@ ACCEPTED = Counter("notification_accepted_total", "Deliveries accepted", ("chann
 REPLAYED = Counter("notification_replayed_total", "Requests answered again from their idempotency key")
 CANCELLED = Counter("notification_cancelled_total", "Deliveries cancelled by a user")
 SUPERSEDED = Counter("delivery_superseded_total", "Deliveries that gave way to a newer notification", ("result",))
+CAPPED = Counter("notification_capped_total", "Channels suppressed by a frequency cap", ("channel",))
 ISSUER_FETCHES = Counter("issuer_keys_fetched_total", "Fetches of the token issuer's public keys", ("outcome",))
 NUDGES = Counter("relay_nudge_total", "Nudges of the relay after a commit", ("result",))
 

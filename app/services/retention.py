@@ -6,13 +6,15 @@ dropped in one transaction. Between the two it stands alone and `arauto ledger` 
 idempotency keys past their days are deleted in batches, that table being small.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date, timedelta
+from functools import partial
 
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import OperationalError
 
-from app.db import partitions, prune
+from app.db import frequency, partitions, prune
 from app.observability import metrics
 from app.observability.logging import get_logger
 
@@ -32,6 +34,7 @@ class Pruned:
     dropped_days: list[date] = field(default_factory=list)
     kept_days: list[date] = field(default_factory=list)
     idempotency_keys: int = 0
+    frequency_hits: int = 0
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,8 @@ class Retention:
         kept: list[date] = []
         for day in old:
             (dropped if self._end(day) else kept).append(day)
-        result = Pruned(dropped, kept, self._prune_keys())
+        keys = self._prune(partial(prune.idempotency_keys, days=self.idempotency_days, batch=_PRUNE_BATCH))
+        result = Pruned(dropped, kept, keys, self._prune(partial(frequency.prune, batch=_PRUNE_BATCH)))
         metrics.UPKEEP_LAST_RUN.labels("prune").set_to_current_time()
         if dropped or kept:
             _log.info("retention_ran", dropped=[str(d) for d in dropped], kept=[str(d) for d in kept])
@@ -102,11 +106,11 @@ class Retention:
             metrics.PARTITIONS_DROPPED.inc()
         return True
 
-    def _prune_keys(self) -> int:
+    def _prune(self, batch: Callable[[Connection], int]) -> int:
         total = 0
         for _ in range(_PRUNE_BATCHES):
             with self.engine.begin() as connection:
-                removed = prune.idempotency_keys(connection, self.idempotency_days, _PRUNE_BATCH)
+                removed = batch(connection)
             total += removed
             if removed < _PRUNE_BATCH:
                 break

@@ -8,7 +8,14 @@ import jwt
 from app.domain.callers import Role
 from app.settings import Settings
 
-ALL_SCOPES = ("notifications:read", "notifications:write", "receipts:write", "keys:manage")
+ALL_SCOPES = (
+    "notifications:read",
+    "notifications:write",
+    "receipts:write",
+    "keys:manage",
+    "preferences:read",
+    "preferences:write",
+)
 
 
 class NotOurTokensError(ValueError):

@@ -4,6 +4,7 @@ A channel ends in deliveries (a push makes one for each device), or in `suppress
 being sent. What can never be right, a bad address or nobody to send to, is refused as a whole.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -13,6 +14,7 @@ from app.services.accept.submission import Submission
 from app.services.recipients import NORMALISERS, InvalidRecipientError
 from app.services.refusal import Problem, Refused
 
+CAPPED = "frequency_cap"
 _NOT_SENT_TO = {UserStatus.INACTIVE: "user_inactive", UserStatus.SUSPENDED: "user_suspended"}
 
 
@@ -34,14 +36,19 @@ class Plan:
     recipients: dict[str, str] = field(default_factory=dict)
 
 
-def plan(submission: Submission, user: KnownUser | None) -> Plan:
-    """Return the plan; raise Refused when a recipient is no address, or a channel has nobody to go to."""
+def plan(submission: Submission, user: KnownUser | None, capped: Collection[Channel] = ()) -> Plan:
+    """Return the plan; raise Refused when a recipient is no address, or a channel has nobody to go to.
+
+    `capped` are channels over which the user has had enough of this category for now.
+    """
     made = Plan(recipients=_normalised(submission))
     blocked = _NOT_SENT_TO.get(user.status) if user is not None else None
     nobody: list[Problem] = []
     for channel in submission.channels:
         if blocked is not None:
             made.suppressed.append({"channel": channel.value, "reason": blocked})
+        elif channel in capped:
+            made.suppressed.append({"channel": channel.value, "reason": CAPPED})
         elif channel is Channel.IN_APP or channel.value in made.recipients:
             made.deliveries.append(Planned(channel))
         elif user is None:
