@@ -10,6 +10,7 @@ from app.kafka.producer import Publisher
 from app.kafka.reader import TopicReader
 from app.kafka.topics import ensure_topics
 from app.queues import BRIDGE_GROUP, DEAD_LETTER_TOPIC
+from app.services.advance import Advance
 from app.services.dead_letters import DeadLetters
 from app.services.expire import Expire
 from app.services.markers import Markers
@@ -24,7 +25,7 @@ from app.services.resolve import Resolve, resend_pairs
 from app.services.retention import Retention
 from app.services.task_list import TaskList
 from app.settings import Settings
-from app.wiring import broker_client, nudge, once_per_process
+from app.wiring import broker_client, nudge, once_per_process, vault
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class RecoveryServices:
     rescue_sending: RescueSending
     resolve: Resolve
     expire: Expire
+    advance: Advance
     take_receipt: TakeReceipt
 
 
@@ -61,7 +63,9 @@ def outlet(settings: Settings) -> Outlet:
     if settings.transport == "direct":
         return DirectOutlet(task_list(settings), chunk_sizes(settings))
     return KafkaOutlet(
-        {priority: Publisher(settings) for priority in Priority}, partial(ensure_topics, settings, 2.0)
+        {priority: Publisher(settings) for priority in Priority},
+        partial(ensure_topics, settings, 2.0),
+        lambda tenant_id, user_id: vault(settings).index(tenant_id, "ordering", user_id).hex(),
     )
 
 
@@ -142,5 +146,6 @@ def recovery_services(settings: Settings) -> RecoveryServices:
         ),
         resolve=Resolve(engine, resend_pairs(settings)),
         expire=Expire(engine),
+        advance=Advance(engine, settings.retry_attempts, nudge(settings).nudge),
         take_receipt=TakeReceipt(engine),
     )

@@ -30,7 +30,7 @@ from pydantic_core import PydanticCustomError
 
 from app.api.errors import ApiError
 from app.domain.kinds import Channel, Priority
-from app.services.accept.submission import Submission
+from app.services.accept.submission import Fallback, Submission
 from app.services.manage_keys import LIFETIME_LIMIT_SECONDS, OVERLAP_LIMIT_SECONDS, OVERLAP_SECONDS
 from app.services.refusal import Problem, Refused
 
@@ -41,6 +41,8 @@ PriorityName = Literal["HIGH", "NORMAL", "LOW"]
 
 _CHANNELS = len(Channel)
 _EXPIRES_LIMIT = 30 * 86_400
+_CHAIN_LEAST = 2
+_AFTER_LIMIT = 7 * 86_400
 _OBJECT_LIMIT_BYTES = 32_768
 _OBJECT_DEPTH = 16
 _METADATA_LIMIT_BYTES = 8_192
@@ -88,6 +90,21 @@ class Recipients(_Strict):
     PUSH: Annotated[str, Field(max_length=4096)] | None = None
 
 
+class FallbackRequest(_Strict):
+    """Channels to be tried in this order, each when the one before failed."""
+
+    channels: list[ChannelName]
+    after_seconds: (
+        Annotated[
+            int,
+            Field(
+                ge=1, le=_AFTER_LIMIT, description="Also go on when one is not delivered after so many seconds."
+            ),
+        ]
+        | None
+    ) = None
+
+
 class NotificationRequest(_Strict):
     """A notification to be accepted: to one user, over one or more channels."""
 
@@ -96,7 +113,16 @@ class NotificationRequest(_Strict):
     user_id: Annotated[StrictStr, Field(min_length=1, max_length=255)] | StrictInt
     category: Annotated[str, Field(min_length=1, max_length=64)]
     priority: PriorityName = "NORMAL"
-    channels: Annotated[list[ChannelName], Field(min_length=1, max_length=_CHANNELS)]
+    channels: Annotated[
+        list[ChannelName], Field(max_length=_CHANNELS, description="All at once; may be left out with fallback.")
+    ] = []
+    fallback: (
+        Annotated[
+            list[ChannelName] | FallbackRequest,
+            Field(description="Channels to be tried one after the other, as a list or with after_seconds."),
+        ]
+        | None
+    ) = None
     template: Annotated[str, Field(min_length=1, max_length=128)] | None = None
     payload: Annotated[dict[str, Any], Field(description="Values for the template.")] | None = None
     content: Content | None = None
@@ -118,6 +144,13 @@ class NotificationRequest(_Strict):
                 le=_EXPIRES_LIMIT,
                 description="Seconds from acceptance, or from scheduled_at; no call after.",
             ),
+        ]
+        | None
+    ) = None
+    ordering: (
+        Annotated[
+            Literal["user"],
+            Field(description="Keep the order of the user's ordered notifications on each channel."),
         ]
         | None
     ) = None
@@ -178,7 +211,24 @@ class NotificationRequest(_Strict):
     def _has_one_source(self) -> Self:
         if (self.template is None) == (self.content is None):
             raise PydanticCustomError("source", "needs either template or content")
+        chain = self._fallback()
+        named = [*self.channels, *(chain.channels if chain else ())]
+        if not named:
+            raise PydanticCustomError("channels", "needs channels or fallback")
+        if len(set(named)) != len(named):
+            raise PydanticCustomError("distinct", "channels and fallback must name each channel once")
+        if chain is not None and len(chain.channels) < _CHAIN_LEAST:
+            raise PydanticCustomError("fallback", "fallback needs two channels or more")
+        if chain is not None and Channel.IN_APP in chain.channels[:-1]:
+            raise PydanticCustomError("fallback", "IN_APP always arrives, so it can only be the last of fallback")
         return self
+
+    def _fallback(self) -> Fallback | None:
+        if self.fallback is None:
+            return None
+        asked = self.fallback if isinstance(self.fallback, list) else self.fallback.channels
+        after = None if isinstance(self.fallback, list) else self.fallback.after_seconds
+        return Fallback(tuple(map(Channel, asked)), after)
 
     def submission(self) -> Submission:
         """Return what the use case takes; raise Refused for what it could never do, ApiError for a broken time."""
@@ -205,6 +255,8 @@ class NotificationRequest(_Strict):
             scheduled_at=None if self.scheduled_at is None else _instant("scheduled_at", self.scheduled_at),
             expires_in=self.expires_in,
             supersede_key=self.supersede_key,
+            fallback=self._fallback(),
+            is_ordered=self.ordering is not None,
         )
 
 

@@ -37,7 +37,7 @@ SELECT d.id::text, d.attempts, d.attempts_allowed, d.priority, d.channel, d.tena
        extract(epoch FROM d.next_attempt_at - now())::float8, n.id::text, n.sealed,
        CASE WHEN n.metadata <> '{}' THEN n.metadata::text END, d.device_id::text,
        CASE d.channel WHEN 'EMAIL' THEN u.email WHEN 'SMS' THEN u.phone WHEN 'PUSH' THEN v.token END,
-       d.supersede_key
+       d.supersede_key, d.fallback_step IS NOT NULL, d.order_at IS NOT NULL
 FROM delivery d
 JOIN notification n ON n.id = d.notification_id AND n.id >= %(low)s::uuid AND n.id < %(high)s::uuid
 LEFT JOIN app_user u ON u.tenant_id = d.tenant_id AND u.id = d.user_id AND d.channel IN ('EMAIL', 'SMS')
@@ -207,6 +207,8 @@ class Loaded(NamedTuple):
     device_id: str | None
     address: memoryview | None
     supersede_key: str | None
+    has_fallback: bool
+    is_ordered: bool
 
 
 @dataclass(slots=True)

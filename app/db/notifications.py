@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from app.db import supersede
+from app.db import fallback, supersede
 from app.db.requests import Cursor
 from app.db.tenancy import run_as_tenant
 from app.db.turns import TAKE_TURNS
@@ -25,13 +25,15 @@ from app.domain.kinds import Priority
 # primary key, inserts nothing if the other commits, and everything if the other rolls back. Due times are the
 # database's. The answer depends on them (an in-app delivery that is due now is delivered by being stored), so the
 # caller passes both answers and the statement keeps the right one.
-ACCEPT = """
+_STORE = """
 WITH given AS (
     SELECT %(tenant_id)s AS tenant_id, %(id)s::uuid AS id, %(user_id)s AS user_id,
            %(priority)s::smallint AS priority, %(scheduled_at)s::timestamptz AS scheduled_at,
            %(created_at)s::timestamptz AS created_at,
            greatest(%(scheduled_at)s::timestamptz, now()) AS due_at,
-           greatest(%(scheduled_at)s::timestamptz, now()) + make_interval(secs => %(expires_in)s) AS expires_at
+           greatest(%(scheduled_at)s::timestamptz, now()) + make_interval(secs => %(expires_in)s) AS expires_at,
+           %(supersede_key)s AS supersede_key, %(steps)s::json AS steps,
+           %(is_ordered)s AS is_ordered
 ), claimed AS (
     INSERT INTO idempotency_key (tenant_id, route, key, fingerprint, notification_id, answer)
     SELECT tenant_id, %(route)s, %(key)s, %(fingerprint)s, id,
@@ -48,19 +50,23 @@ WITH given AS (
 ), made AS (
     INSERT INTO delivery (id, notification_id, tenant_id, user_id, channel, device_id, priority, status,
                           attempts_allowed, next_attempt_at, relay_at, delivered_at, expires_at, created_at,
-                          supersede_key)
+                          supersede_key, fallback_step, order_at)
     SELECT d.id, g.id, g.tenant_id, g.user_id, d.channel, d.device_id, g.priority,
            CASE WHEN d.channel = 'IN_APP' AND due.at <= now() THEN 'DELIVERED' ELSE 'PENDING' END,
            %(attempts_allowed)s, due.at, due.at,
            CASE WHEN d.channel = 'IN_APP' AND due.at <= now() THEN now() END, g.expires_at, g.created_at,
-           %(supersede_key)s
+           g.supersede_key, d.step, CASE WHEN g.is_ordered THEN due.at END
     FROM given g, claimed,
          unnest(%(delivery_ids)s::uuid[], %(channels)s::text[], %(device_ids)s::uuid[],
-                %(held_until)s::timestamptz[]) AS d (id, channel, device_id, held_until),
+                %(held_until)s::timestamptz[], %(fallback_steps)s::smallint[])
+             AS d (id, channel, device_id, held_until, step),
          LATERAL (SELECT greatest(g.due_at, d.held_until) AS at) AS due
-)
+)"""
+_ANSWER = """
 SELECT claimed.answer, given.due_at <= now() AS is_due FROM claimed, given
 """
+ACCEPT = _STORE + _ANSWER
+ACCEPT_CHAIN = _STORE + fallback.STEPS.format(given="given g, claimed") + _ANSWER
 
 FIND_KEY = """
 SELECT fingerprint, answer FROM idempotency_key
@@ -69,14 +75,15 @@ WHERE tenant_id = %(tenant_id)s AND route = %(route)s AND key = %(key)s
 
 # One parameter carries all rows: the server unpacks a JSON array faster than the client can quote a thousand
 # values. What is empty is left out of it, and the id tells the instant, since reading JSON is half of the work.
-ACCEPT_MANY = """
+_STORE_MANY = """
 WITH given AS MATERIALIZED (
     SELECT g.*, uuid_extract_timestamp(g.id) AS created_at, greatest(g.scheduled_at, now()) AS due_at,
            greatest(g.scheduled_at, now()) + make_interval(secs => g.expires_in) AS expires_at
     FROM json_to_recordset(%(rows)s::json) AS g (
         id uuid, user_id text, category text, priority smallint, sealed bytea, metadata jsonb, suppressed jsonb,
         scheduled_at timestamptz, expires_in double precision, delivery_ids uuid[], channels text[],
-        device_ids uuid[], held_until timestamptz[], supersede_key text)
+        device_ids uuid[], held_until timestamptz[], supersede_key text,
+        fallback_steps smallint[], steps json, is_ordered boolean)
 ), stored AS (
     INSERT INTO notification (id, tenant_id, user_id, category, priority, sealed, metadata, suppressed,
                               supersede_key, delivery_count, scheduled_at, expires_at, created_at)
@@ -86,18 +93,22 @@ WITH given AS MATERIALIZED (
 ), made AS (
     INSERT INTO delivery (id, notification_id, tenant_id, user_id, channel, device_id, priority, status,
                           attempts_allowed, next_attempt_at, relay_at, delivered_at, expires_at, created_at,
-                          supersede_key)
+                          supersede_key, fallback_step, order_at)
     SELECT d.id, g.id, %(tenant_id)s, g.user_id, d.channel, d.device_id, g.priority,
            CASE WHEN d.channel = 'IN_APP' AND due.at <= now() THEN 'DELIVERED' ELSE 'PENDING' END,
            %(attempts_allowed)s, due.at, due.at,
            CASE WHEN d.channel = 'IN_APP' AND due.at <= now() THEN now() END, g.expires_at, g.created_at,
-           g.supersede_key
+           g.supersede_key, d.step, CASE WHEN g.is_ordered THEN due.at END
     FROM given g,
-         unnest(g.delivery_ids, g.channels, g.device_ids, g.held_until) AS d (id, channel, device_id, held_until),
+         unnest(g.delivery_ids, g.channels, g.device_ids, g.held_until, g.fallback_steps)
+             AS d (id, channel, device_id, held_until, step),
          LATERAL (SELECT greatest(g.due_at, d.held_until) AS at) AS due
-)
+)"""
+_PRIORITIES = """
 SELECT DISTINCT priority FROM given WHERE due_at <= now() AND cardinality(channels) > 0
 """
+ACCEPT_MANY = _STORE_MANY + _PRIORITIES
+ACCEPT_MANY_CHAINS = _STORE_MANY + fallback.STEPS.format(given="given g") + _PRIORITIES
 
 READ = """
 SELECT n.id::text, n.user_id, n.category, n.priority, n.sealed, n.metadata, n.suppressed,
@@ -108,6 +119,9 @@ SELECT n.id::text, n.user_id, n.category, n.priority, n.sealed, n.metadata, n.su
             FROM delivery
             WHERE id BETWEEN %(low)s::uuid AND %(high)s::uuid
               AND notification_id = %(id)s::uuid) AS d) AS deliveries,
+       (SELECT json_agg(s ORDER BY s.step) FROM (
+            SELECT step, channel, status, reason, after_seconds, check_at, decided_at
+            FROM fallback_step WHERE tenant_id = n.tenant_id AND notification_id = %(id)s::uuid) AS s) AS steps,
        (SELECT coalesce(json_agg(a ORDER BY a.delivery_id, a.number), '[]') FROM (
             SELECT delivery_id, number, provider, outcome, code, detail, started_at, duration_ms
             FROM attempt
@@ -169,13 +183,14 @@ class Stored:
 class Bulk:
     """What a bulk accept stores: `rows` is a JSON array of objects with the columns of `ACCEPT_MANY`.
 
-    `keys` are the users and keys that they supersede, `since` is their least id.
+    `keys` are the users and keys that they supersede, `since` is their least id; `has_chains` when any has steps.
     """
 
     rows: str
     attempts_allowed: int
     keys: Collection[tuple[str, str]]
     since: str
+    has_chains: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,12 +222,13 @@ class Found:
 
 def accept(cursor: Cursor, row: Mapping[str, Any]) -> Stored | None:
     """Store one notification, its deliveries and its key; None when the key is taken, and nothing was stored."""
+    accepting = ACCEPT if row["steps"] is None else ACCEPT_CHAIN
     if row["supersede_key"] is None:
-        run_as_tenant(cursor, ACCEPT, row)
+        run_as_tenant(cursor, accepting, row)
     else:
         pair = (row["user_id"], row["supersede_key"])
         values = {**supersede.values_of(row["tenant_id"], [pair], row["id"]), **row}
-        run_as_tenant(cursor, f"{TAKE_TURNS}{ACCEPT};{supersede.SUPERSEDE}", values)
+        run_as_tenant(cursor, f"{TAKE_TURNS}{accepting};{fallback.DROP_SUPERSEDED}{supersede.SUPERSEDE}", values)
     stored = cursor.fetchone()
     return None if stored is None or stored[0] is None else Stored(*stored)
 
@@ -224,11 +240,12 @@ def accept_many(cursor: Cursor, tenant_id: str, bulk: Bulk) -> StoredMany:
         "rows": bulk.rows,
         "attempts_allowed": bulk.attempts_allowed,
     }
+    accepting = ACCEPT_MANY_CHAINS if bulk.has_chains else ACCEPT_MANY
     if not bulk.keys:
-        run_as_tenant(cursor, ACCEPT_MANY, values)
+        run_as_tenant(cursor, accepting, values)
         return StoredMany([priority for (priority,) in cursor])
     values |= supersede.values_of(tenant_id, bulk.keys, bulk.since)
-    run_as_tenant(cursor, f"{TAKE_TURNS}{ACCEPT_MANY};{supersede.SUPERSEDE}", values)
+    run_as_tenant(cursor, f"{TAKE_TURNS}{accepting};{fallback.DROP_SUPERSEDED}{supersede.SUPERSEDE}", values)
     (_, _, called_off, asked_to_end) = cursor.fetchone() or (None, None, 0, 0)
     return StoredMany(list(Priority), called_off, asked_to_end)
 
@@ -257,7 +274,7 @@ def cancel(cursor: Cursor, tenant_id: str, identifier: UUID, user_id: str | None
 
     With a `user_id`, one of another user is not found and stays as it is.
     """
-    run_as_tenant(cursor, CANCEL, _look_up(tenant_id, identifier, user_id))
+    run_as_tenant(cursor, f"{fallback.DROP}{CANCEL}", _look_up(tenant_id, identifier, user_id))
     return [Found(*row) for row in cursor]
 
 

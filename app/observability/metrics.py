@@ -85,6 +85,7 @@ END_TO_END_SECONDS = Histogram(
 CLAIM_LOST = Counter("delivery_claim_lost_total", "Ids whose claim found nothing to do", ("priority",))
 RECORD_LOST = Counter("delivery_record_lost_total", "Outcomes that were not ours to record any more", ("outcome",))
 DEFERRED = Counter("delivery_deferred_total", "Deferrals; they cost no attempt", ("reason",))
+WOKEN = Counter("delivery_ordering_woken_total", "Ordered deliveries made due when the one before ended")
 GIVEN_BACK = Counter("delivery_given_back_total", "Claims given back before a call", ("reason",))
 UNRENDERABLE = Counter("delivery_unrenderable_total", "Deliveries that could not be rendered", ("channel",))
 GUARD_REFUSED = Counter("guard_refused_total", "The database forgot a claim: look at it at once")
@@ -96,6 +97,7 @@ RECORD_SECONDS = Histogram("worker_record_seconds", "One batch of outcomes recor
 # Recovery
 RESCUED = Counter("delivery_rescued_total", "Rows brought back from a dead hop", ("state",))
 RESOLVED = Counter("delivery_resolved_total", "UNKNOWN rows decided", ("how",))
+FALLBACKS = Counter("fallback_decided_total", "Steps of chains made or dropped", ("channel", "reason"))
 EXPIRED = Counter("delivery_expired_total", "Rows whose deadline passed before a call")
 RECEIPTS = Counter("receipt_total", "Receipts by what they did", ("result",))
 REPLAYED_DELIVERIES = Counter("delivery_replayed_total", "FAILED rows that an operator sent again")

@@ -97,7 +97,10 @@ def opened(vault: Vault, tenant_id: str, identifier: str, sealed: memoryview | N
 def _notification(row: dict[str, Any], said: dict[str, Any], priority: Priority) -> dict[str, Any]:
     return {
         "id": row["id"],
-        "status": summarise([DeliveryState(each["status"]) for each in row["deliveries"]]),
+        "status": summarise(
+            [DeliveryState(each["status"]) for each in row["deliveries"]],
+            goes_on=any(each["status"] == "WAITING" for each in row["steps"] or ()),
+        ),
         "created_at": instant(row["created_at"]),
         "user_id": row["user_id"],
         "category": row["category"],
@@ -108,6 +111,10 @@ def _notification(row: dict[str, Any], said: dict[str, Any], priority: Priority)
         "scheduled_at": instant(row["scheduled_at"]) if row["scheduled_at"] else None,
         "expires_at": instant(row["expires_at"]) if row["expires_at"] else None,
         "supersede_key": row["supersede_key"],
+        "fallback": [
+            each | {"check_at": _reformat(each["check_at"]), "decided_at": _reformat(each["decided_at"])}
+            for each in row["steps"] or ()
+        ],
         "suppressed": row["suppressed"],
     }
 

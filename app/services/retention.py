@@ -14,7 +14,8 @@ from functools import partial
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import OperationalError
 
-from app.db import frequency, partitions, prune
+from app.db import fallback, frequency, partitions, prune
+from app.domain.ids import day_floor
 from app.observability import metrics
 from app.observability.logging import get_logger
 
@@ -35,6 +36,7 @@ class Pruned:
     kept_days: list[date] = field(default_factory=list)
     idempotency_keys: int = 0
     frequency_hits: int = 0
+    fallback_steps: int = 0
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,10 @@ class Retention:
         for day in old:
             (dropped if self._end(day) else kept).append(day)
         keys = self._prune(partial(prune.idempotency_keys, days=self.idempotency_days, batch=_PRUNE_BATCH))
-        result = Pruned(dropped, kept, keys, self._prune(partial(frequency.prune, batch=_PRUNE_BATCH)))
+        hits = self._prune(partial(frequency.prune, batch=_PRUNE_BATCH))
+        before = str(day_floor(min(kept, default=oldest_kept)))
+        steps = self._prune(partial(fallback.prune, before=before, batch=_PRUNE_BATCH))
+        result = Pruned(dropped, kept, keys, hits, steps)
         metrics.UPKEEP_LAST_RUN.labels("prune").set_to_current_time()
         if dropped or kept:
             _log.info("retention_ran", dropped=[str(d) for d in dropped], kept=[str(d) for d in kept])

@@ -19,6 +19,7 @@ VERBS = {
     "outbox.BRING_BACK": ("rescue_queued",),
     "deliveries.CLAIM": ("claim",),
     "deliveries.DEFER": ("defer",),
+    "ordering.WAIT": ("defer",),
     "deliveries.REJECT": ("reject_unrenderable",),
     "deliveries.GIVE_BACK": ("give_back",),
     "deliveries.RECORD": ("mark_sent", "retry", "reject", "mark_unknown"),

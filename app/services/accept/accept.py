@@ -23,7 +23,7 @@ from app.observability import metrics
 from app.sealing import Vault
 from app.services.accept.capped import CapCount, cap_of
 from app.services.accept.plan import CAPPED, Plan, plan
-from app.services.accept.rows import NOISE_BYTES, Rows
+from app.services.accept.rows import NOISE_BYTES, Rows, ids_of
 from app.services.accept.submission import Answer, IdempotencyKey, Submission
 from app.services.refusal import Problem, Refused
 
@@ -118,19 +118,21 @@ class Accept:
 
     def _write(self, tenant_id: str, submissions: Sequence[Submission], plans: Sequence[Plan]) -> _Written:
         # Drawn once for all: a call to the system for each notification would cost more than the rest of its row.
-        noise = secrets.token_bytes(NOISE_BYTES * sum(1 + len(made.deliveries) for made in plans))
+        noise = secrets.token_bytes(NOISE_BYTES * sum(map(ids_of, plans)))
         identifiers: list[str] = []
         texts: list[bytes] = []
         used = 0
         for submission, made in zip(submissions, plans, strict=True):
-            size = NOISE_BYTES * (1 + len(made.deliveries))
+            size = NOISE_BYTES * ids_of(made)
             identifier, row = self._rows.bulk_row(tenant_id, submission, made, noise[used : used + size])
             used += size
             identifiers.append(identifier)
             texts.append(row)
         text = f"[{b','.join(texts).decode()}]"
         keys = {(each.user_id, each.supersede_key) for each in submissions if each.supersede_key is not None}
-        bulk = notifications.Bulk(text, self._rows.attempts_allowed, keys, min(identifiers, default=""))
+        has_chains = any(made.steps for made in plans)
+        least = min(identifiers, default="")
+        bulk = notifications.Bulk(text, self._rows.attempts_allowed, keys, least, has_chains)
         return _Written(plans, identifiers, bulk)
 
     def _store_capped(
@@ -171,7 +173,7 @@ class Accept:
             raise Refused(
                 "DOMAIN_CONTENT_EMPTY", "There is nothing to send.", [Problem("content.body", "must not be blank")]
             )
-        if Channel.EMAIL in submission.channels and not submission.title.strip():
+        if Channel.EMAIL in submission.all_channels and not submission.title.strip():
             raise Refused(
                 "DOMAIN_CONTENT_EMPTY",
                 "An e-mail needs a title.",

@@ -64,7 +64,7 @@ class CapCount:
 
 def cap_of(submission: Submission, cap: FrequencyCap | None) -> FrequencyCap | None:
     """Return the cap that holds for a submission, if any does."""
-    if cap is None or submission.priority is Priority.HIGH or not cap.channels & set(submission.channels):
+    if cap is None or submission.priority is Priority.HIGH or not cap.channels & set(submission.all_channels):
         return None
     return cap
 

@@ -34,10 +34,10 @@ class Rows:
 
     def row(self, tenant_id: str, submission: Submission, made: Plan, key: IdempotencyKey) -> dict[str, Any]:
         """Return the values of `notifications.ACCEPT`."""
-        created_at, identifier, delivery_ids = _identities(len(made.deliveries))
+        created_at, identifier, delivery_ids = _identities(ids_of(made) - 1)
         answer = _answer(identifier, created_at, made, delivery_ids, is_due=True)
         later = answer
-        if submission.scheduled_at is not None and Channel.IN_APP in submission.channels:
+        if submission.scheduled_at is not None and Channel.IN_APP in submission.all_channels:
             later = _answer(identifier, created_at, made, delivery_ids, is_due=False)
         return {
             "tenant_id": tenant_id,
@@ -54,11 +54,14 @@ class Rows:
             "metadata": _object(submission.metadata),
             "suppressed": orjson.dumps(made.suppressed).decode(),
             "supersede_key": submission.supersede_key,
+            "is_ordered": submission.is_ordered,
             "delivery_count": len(made.deliveries),
             "scheduled_at": submission.scheduled_at,
             "expires_in": submission.expires_in,
             "created_at": created_at,
-            "delivery_ids": f"{{{','.join(delivery_ids)}}}",
+            "delivery_ids": f"{{{','.join(delivery_ids[: len(made.deliveries)])}}}",
+            "fallback_steps": _steps_column(made),
+            "steps": orjson.dumps(_steps(submission, made, delivery_ids)).decode() if made.steps else None,
             "channels": f"{{{','.join([each.channel for each in made.deliveries])}}}",
             "device_ids": f"{{{','.join([each.device_id or 'NULL' for each in made.deliveries])}}}",
             "held_until": f"{{{','.join([_held(each) or 'NULL' for each in made.deliveries])}}}",
@@ -70,14 +73,14 @@ class Rows:
 
         Thousands of rows as objects would keep the collector busy. `noise` is what its ids are made of.
         """
-        _, identifier, delivery_ids = _identities(len(made.deliveries), noise)
+        _, identifier, delivery_ids = _identities(ids_of(made) - 1, noise)
         values: dict[str, Any] = {
             "id": identifier,
             "user_id": submission.user_id,
             "category": submission.category,
             "priority": submission.priority,
             "sealed": "\\x" + self._sealed(tenant_id, identifier, submission, made).hex(),
-            "delivery_ids": delivery_ids,
+            "delivery_ids": delivery_ids[: len(made.deliveries)],
             "channels": [each.channel for each in made.deliveries],
         }
         if made.suppressed:
@@ -86,8 +89,11 @@ class Rows:
             values["device_ids"] = [each.device_id for each in made.deliveries]
         if any(each.held_until for each in made.deliveries):
             values["held_until"] = [_held(each) for each in made.deliveries]
-        for name in ("metadata", "scheduled_at", "expires_in", "supersede_key"):
-            if (value := getattr(submission, name)) not in (None, {}):
+        if made.steps:
+            values["fallback_steps"] = [each.step for each in made.deliveries]
+            values["steps"] = _steps(submission, made, delivery_ids)
+        for name in ("metadata", "scheduled_at", "expires_in", "supersede_key", "is_ordered"):
+            if (value := getattr(submission, name)) not in (None, {}, False):
                 values[name] = value
         return identifier, orjson.dumps(values)
 
@@ -100,6 +106,33 @@ class Rows:
         }
         plain = orjson.dumps({name: value for name, value in said.items() if value})
         return self._vault.seal(context("notification", tenant_id, identifier), plain)
+
+
+def ids_of(made: Plan) -> int:
+    """Return how many ids a plan needs: its notification's, its deliveries', and those that may be made later."""
+    return 1 + len(made.deliveries) + sum(map(len, made.steps[1:]))
+
+
+def _steps_column(made: Plan) -> str:
+    return f"{{{','.join('NULL' if each.step is None else str(each.step) for each in made.deliveries)}}}"
+
+
+def _steps(submission: Submission, made: Plan, delivery_ids: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the steps of a chain. The first has its deliveries among the plan's; the others' ids follow."""
+    first = [delivery_ids[place] for place, each in enumerate(made.deliveries) if each.step == 0]
+    rest = iter(delivery_ids[len(made.deliveries) :])
+    held = [each.held_until for each in made.steps[0] if each.held_until is not None]
+    return [
+        {
+            "step": number,
+            "channel": step[0].channel,
+            "delivery_ids": [next(rest) for _ in step] if number else first,
+            "device_ids": [each.device_id for each in step],
+            "after_seconds": submission.fallback.after_seconds if submission.fallback and number else None,
+            "held_until": max(held).isoformat() if held and number == 1 else None,
+        }
+        for number, step in enumerate(made.steps)
+    ]
 
 
 def _identities(deliveries: int, noise: bytes = b"") -> tuple[str, str, list[str]]:
@@ -126,7 +159,7 @@ def _answer(identifier: str, created_at: str, made: Plan, delivery_ids: Sequence
             "created_at": created_at,
             "deliveries": [
                 {"id": delivery_id, "channel": each.channel, "status": state}
-                for delivery_id, each, state in zip(delivery_ids, made.deliveries, states, strict=True)
+                for delivery_id, each, state in zip(delivery_ids, made.deliveries, states, strict=False)
             ],
             "suppressed": made.suppressed,
         }

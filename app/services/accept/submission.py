@@ -9,8 +9,19 @@ from app.domain.kinds import Channel, Priority
 
 
 @dataclass(frozen=True, slots=True)
+class Fallback:
+    """Channels to be tried one after the other: the next when one fails, or is not delivered after so long."""
+
+    channels: tuple[Channel, ...]
+    after_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Submission:
-    """A notification as it was asked for. `expires_in` is in seconds, `recipients` as the client wrote them."""
+    """A notification as it was asked for. `expires_in` is in seconds, `recipients` as the client wrote them.
+
+    `channels` all go out at once, beside the first of `fallback`.
+    """
 
     user_id: str
     category: str
@@ -24,6 +35,13 @@ class Submission:
     scheduled_at: datetime | None = None
     expires_in: int | None = None
     supersede_key: str | None = None
+    fallback: Fallback | None = None
+    is_ordered: bool = False
+
+    @property
+    def all_channels(self) -> tuple[Channel, ...]:
+        """Every channel that may be used."""
+        return self.channels if self.fallback is None else (*self.channels, *self.fallback.channels)
 
 
 @dataclass(frozen=True, slots=True)

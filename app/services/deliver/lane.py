@@ -5,7 +5,7 @@ The `prepare` thread lives here. Invariants: an exception concerns one id only; 
 compare-and-set, at no attempt.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Event
@@ -14,7 +14,7 @@ from time import monotonic
 from redis.exceptions import RedisError
 from sqlalchemy.exc import DataError, SQLAlchemyError
 
-from app.db import deliveries
+from app.db import deliveries, ordering
 from app.db.deliveries import Loaded
 from app.db.steady import SteadyConnections
 from app.limits.crashes import CrashCounter
@@ -50,6 +50,7 @@ class LaneRules:
     lease_seconds: float
     fence_margin_seconds: float
     guard_seconds: float
+    ordering_wait_seconds: float = 60.0
 
 
 class Lane:
@@ -63,6 +64,7 @@ class Lane:
         rules: LaneRules,
         reads: SteadyConnections,
         writes: SteadyConnections,
+        turns: SteadyConnections,
         crashes: CrashCounter,
         renderer: Renderer,
     ) -> None:
@@ -77,6 +79,7 @@ class Lane:
         self.stopped = Event()
         self._reads = reads
         self._writes = writes
+        self._turns = turns
         self._crashes = crashes
         self._render = renderer
 
@@ -178,6 +181,7 @@ class Lane:
 
     def _load_and_render(self, taken: Sequence[Parked]) -> None:
         rows = self._reads.run(deliveries.load, [parked.id for parked in taken])
+        turn = self._in_turn(rows)
         now = monotonic()
         wanted = {parked.id: parked for parked in taken}
         ready: list[Work] = []
@@ -185,7 +189,7 @@ class Lane:
         locked: list[tuple[str, int]] = []
         for row in rows:
             parked = wanted.pop(row.id)
-            if not self._is_for_now(row, parked, now):
+            if not self._is_for_now(row, parked, now) or row.id in turn:
                 continue
             try:
                 message = self._render(row)
@@ -198,9 +202,11 @@ class Lane:
                 log.exception("render_failed", delivery_id=row.id)
                 failures.append((row.id, row.attempts, "render_failed", type(error).__name__))
             else:
-                ready.append(
-                    Work(row.id, row.attempts, row.attempts_allowed, message, parked.parked_at, now + row.due_in)
+                work = Work(
+                    row.id, row.attempts, row.attempts_allowed, message, parked.parked_at, now + row.due_in
                 )
+                work.has_fallback, work.is_ordered = row.has_fallback, row.is_ordered
+                ready.append(work)
         if wanted:
             metrics.CLAIM_LOST.labels(self.key.priority.name).inc(len(wanted))
         if failures:
@@ -208,6 +214,25 @@ class Lane:
         self.defer(locked, KEY_MISSING_SECONDS, 0.5, "key")
         if ready:
             self.ready.put(ready)
+
+    def _in_turn(self, rows: Sequence[Loaded]) -> Collection[str]:
+        """Put back what has to wait for an earlier delivery of its user; return those ids.
+
+        Looked at once more when they are back: an earlier one that ended in between found nothing to wake.
+        """
+        attempts = {row.id: row.attempts for row in rows if row.is_ordered and row.due_in <= 0}
+        if not attempts:
+            return ()
+        bound = self.rules.ordering_wait_seconds
+        held = self._turns.run(ordering.blocked, list(attempts), bound)
+        if held:
+            pairs = [(id_, attempts[id_]) for id_ in held]
+            count = self._writes.run(ordering.wait, pairs, list(held.values()))
+            metrics.DEFERRED.labels("ordering").inc(count)
+            still = self._turns.run(ordering.blocked, list(held), bound)
+            if free := [id_ for id_ in held if id_ not in still]:
+                self._turns.run(ordering.wake, free)
+        return held
 
     def _is_for_now(self, row: Loaded, parked: Parked, now: float) -> bool:
         """Tell whether a loaded row is due, and at the attempts that its message names."""

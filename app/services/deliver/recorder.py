@@ -18,6 +18,7 @@ from sqlalchemy.exc import DataError, IntegrityError, ProgrammingError, SQLAlche
 from app.db import deliveries
 from app.db.deliveries import Recordable
 from app.db.steady import SteadyConnections
+from app.domain.states import TERMINAL
 from app.limits.guard import Guard
 from app.observability import metrics
 from app.observability.logging import get_logger
@@ -53,7 +54,13 @@ class Recorder:
         countdowns: Countdowns,
         grace_seconds: float,
         feedback: Feedback,
+        advance: Callable[[], object],
+        wake: Callable[[Sequence[str]], object],
     ) -> None:
+        """`advance` decides what follows a failure that has a fallback, `wake` who is next in an order.
+
+        Both may raise: upkeep and the rows' own times make up for it.
+        """
         self._database = database
         self._guard = guard
         self._owner = owner
@@ -61,6 +68,8 @@ class Recorder:
         self._countdowns = countdowns
         self._grace_seconds = grace_seconds
         self._feedback = feedback
+        self._advance = advance
+        self._wake = wake
         self._done: deque[_Done] = deque()
         self._returns: deque[_Return] = deque()
         self._changed = Condition()
@@ -114,7 +123,7 @@ class Recorder:
                 return
 
     @staticmethod
-    def _survive(step: Callable[[], None], count: int) -> None:
+    def _survive(step: Callable[[], object], count: int) -> None:
         """Do one step. A fault of ours leaves its rows to rescue; without this thread all that follow would be."""
         try:
             step()
@@ -147,6 +156,19 @@ class Recorder:
                 lost[record.outcome] += 1
             elif record.grace_seconds and status == "PENDING":
                 self._schedule(lane, finished, record)
+        failed = sum(
+            finished.work.has_fallback and statuses.get(record.id) == "FAILED"
+            for _, finished, record in records.values()
+        )
+        if failed:
+            self._survive(self._advance, failed)
+        ordered = [
+            record.id
+            for _, finished, record in records.values()
+            if finished.work.is_ordered and statuses.get(record.id) in TERMINAL
+        ]
+        if ordered:
+            self._survive(partial(self._wake, ordered), len(ordered))
         for outcome, count in lost.items():
             metrics.RECORD_LOST.labels(outcome).inc(count)
             log.info("outcomes_not_ours", outcome=outcome, count=count)

@@ -31,6 +31,8 @@ class Work:
     token: int = 0
     fence_until: float = 0.0
     expires_at: float | None = None
+    has_fallback: bool = False
+    is_ordered: bool = False
     started: float = 0.0
 
 

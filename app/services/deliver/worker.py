@@ -59,6 +59,7 @@ class DeliveryWorker:
         rules: Mapping[Channel, LaneRules],
         reads: SteadyConnections,
         writes: SteadyConnections,
+        turns: SteadyConnections,
         limits: WorkerLimits,
         renderer: Renderer,
         countdowns: Countdowns,
@@ -70,6 +71,7 @@ class DeliveryWorker:
         self._rules = rules
         self._reads = reads
         self._writes = writes
+        self._turns = turns
         self._limits = limits
         self._renderer = renderer
         self._countdowns = countdowns
@@ -140,6 +142,7 @@ class DeliveryWorker:
         self._countdowns.stop(_JOIN_SECONDS)
         self._reads.close()
         self._writes.close()
+        self._turns.close()
         log.info("worker_stopped", owner=self._owner, left_to_rescue=left)
 
     def _lane(self, key: LaneKey) -> Lane:
@@ -160,6 +163,7 @@ class DeliveryWorker:
             rules=rules,
             reads=self._reads,
             writes=self._writes,
+            turns=self._turns,
             crashes=limits.crashes,
             renderer=self._renderer,
         )
