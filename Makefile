@@ -14,7 +14,7 @@ COMPILE := $(BIN)/python -m compileall -q -j 0 .venv/lib app tasks providers san
 PARALLEL := -n 3 --dist loadfile
 FULL_FLAG := $(if $(FULL),--full,)
 
-.PHONY: help run test lint format test-kafka bench soak chaos backlog bulkhead lock clean
+.PHONY: help run test lint format test-kafka bench soak chaos backlog bulkhead errors lock clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -53,6 +53,9 @@ backlog: .venv/dev.stamp  ## A LOW backlog behind a provider limit, with one-tim
 
 bulkhead: .venv/dev.stamp  ## LOW e-mail beside a hanging SMS provider, and beside an SMS backlog
 	$(BIN)/python -m bench.bulkhead $(ARGS)
+
+errors: .venv/dev.stamp  ## Write the table of docs/errors.md anew from the catalogue of error codes
+	$(BIN)/arauto errors --into docs/errors.md
 
 LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-emit-find-links --no-annotate --no-header

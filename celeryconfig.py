@@ -10,7 +10,7 @@ from typing import Any
 from kombu import Exchange, Queue
 
 from app.domain.kinds import Priority
-from app.queues import LANES, RELAY_QUEUE, TASK_PARTITIONS, TASK_PRUNE, TASK_RELAY, TASK_RESCUE
+from app.queues import LANES, RELAY_QUEUE, TASK_ERASE, TASK_PARTITIONS, TASK_PRUNE, TASK_RELAY, TASK_RESCUE
 from app.settings import get_settings
 
 _settings = get_settings()
@@ -79,6 +79,7 @@ for _name, _task, _seconds in (
     ("rescue", TASK_RESCUE, _settings.rescue_interval_seconds),
     ("partitions", TASK_PARTITIONS, _settings.partitions_interval_seconds),
     ("prune", TASK_PRUNE, _settings.prune_interval_seconds),
+    ("erase", TASK_ERASE, _settings.erasure_interval_seconds),
 ):
     beat_schedule[_name] = {
         "task": _task,

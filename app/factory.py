@@ -10,7 +10,29 @@ from functools import partial
 from flask import Flask, Response, g, request
 
 from app import wiring
-from app.api import api_keys, docs, errors, frequency_caps, health, notifications, openapi
+from app.api import (
+    api_keys,
+    audit,
+    bounds,
+    categories,
+    devices,
+    docs,
+    errors,
+    explain,
+    frequency_caps,
+    health,
+    inbox,
+    inbox_tickets,
+    limits,
+    notifications,
+    openapi,
+    preferences,
+    reading,
+    suppressions,
+    templates,
+    unsubscribe,
+    users,
+)
 from app.api.context import EXTENSION
 from app.observability import metrics
 from app.observability.logging import configure
@@ -23,6 +45,7 @@ def create_app(settings: Settings | None = None, services: wiring.ApiServices | 
     configure(settings, process="api")
     app = Flask("app", static_folder=None)
     app.config.update(openapi.options(), MAX_CONTENT_LENGTH=settings.api_max_body_bytes + 1)
+    app.config[users.BULK_LIMIT_BYTES] = settings.api_bulk_max_body_bytes
     app.url_map.strict_slashes = True
     app.url_map.redirect_defaults = False
     app.url_map.merge_slashes = False
@@ -31,13 +54,27 @@ def create_app(settings: Settings | None = None, services: wiring.ApiServices | 
     api = openapi.Document(app)
     openapi.describe(api)
     api.register_blueprint(notifications.blueprint)
+    api.register_blueprint(reading.blueprint)
+    api.register_blueprint(inbox.blueprint)
     api.register_blueprint(api_keys.blueprint)
     api.register_blueprint(frequency_caps.blueprint)
+    api.register_blueprint(audit.blueprint)
+    api.register_blueprint(explain.blueprint)
+    api.register_blueprint(categories.blueprint)
+    api.register_blueprint(preferences.blueprint)
+    api.register_blueprint(suppressions.blueprint)
+    api.register_blueprint(unsubscribe.blueprint)
+    api.register_blueprint(inbox_tickets.blueprint)
+    api.register_blueprint(users.blueprint)
+    api.register_blueprint(devices.blueprint)
+    api.register_blueprint(templates.blueprint)
     api.register_blueprint(health.blueprint)
     app.register_blueprint(docs.blueprint)
     app.extensions[docs.DOCUMENT] = api.spec.to_dict()
     errors.register(app)
+    limits.register(app)
     app.before_request(_start_clock)
+    bounds.register(app)
     app.after_request(_measure)
     return app
 

@@ -46,6 +46,7 @@ TASK_RELAY = "arauto.relay.v1"
 TASK_RESCUE = "arauto.rescue.v1"
 TASK_PARTITIONS = "arauto.partitions.v1"
 TASK_PRUNE = "arauto.prune.v1"
+TASK_ERASE = "arauto.erase.v1"
 
 DIRECT_TOPIC_PREFIX = "direct."
 """With TRANSPORT=direct a marker goes straight into the Celery list: topic `direct.<queue>`, partition 0."""

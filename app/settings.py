@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import lru_cache
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
@@ -15,6 +15,7 @@ from app.domain.uncertainty import Policy, default_policy
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
+Limit = Annotated[int, Field(ge=0, le=1_000_000)]
 
 DEVELOPMENT_SECRET = "arauto-development-secret-do-not-deploy"  # noqa: S105  refused outside development
 DEVELOPMENT_ENCRYPTION_KEY = "YXJhdXRvLWRldmVsb3BtZW50LWtleS1kby1ub3QtdXM="
@@ -62,6 +63,7 @@ class Settings(BaseSettings):
     api_statement_timeout_seconds: Positive = 5.0
     api_pool_timeout_seconds: Positive = 1.0
     api_max_body_bytes: Count = 262_144
+    api_bulk_max_body_bytes: Count = 4_194_304
     jwt_secret: SecretStr = SecretStr(DEVELOPMENT_SECRET)
     jwt_algorithm: Literal["HS256", "RS256", "ES256"] = "HS256"
     jwt_jwks_url: str = ""
@@ -75,10 +77,28 @@ class Settings(BaseSettings):
     api_key_trusted_seconds: Positive = 5.0
     api_key_last_use_seconds: Positive = 60.0
     schedule_max_days: Count = 60
+    devices_per_user: Count = 20
+    trusted_proxies: str = ""
+
+    # Limits of requests; 0: none
+    limit_user_reads: Limit = 100
+    limit_user_writes: Limit = 50
+    limit_user_read_marks: Limit = 1000
+    limit_user_deletes: Limit = 50
+    limit_service: Limit = 1000
+    limit_tenants: str = ""
+    limit_sign_in_failures: Limit = 60
+    limit_timeout_seconds: Positive = 0.05
 
     # What is personal, at rest
     encryption_keys: SecretStr = SecretStr(f"1:{DEVELOPMENT_ENCRYPTION_KEY}")
     blind_index_key: SecretStr = SecretStr(DEVELOPMENT_ENCRYPTION_KEY)
+
+    # Preferences
+    public_url: str = ""
+    unsubscribe_secrets: SecretStr = SecretStr("")
+    quiet_hours_spread_seconds: Annotated[float, Field(ge=0, le=3600)] = 600.0
+    policy_trusted_seconds: Positive = 3.0
 
     # Relay
     relay_tick_seconds: Positive = 0.2
@@ -131,12 +151,26 @@ class Settings(BaseSettings):
     breaker_open_seconds: Positive = 30.0
     breaker_open_cap_seconds: Positive = 300.0
 
+    # Streams
+    stream_host: str = "127.0.0.1"
+    stream_port: int = 8010
+    stream_limit: Count = 5000
+    stream_user_limit: Count = 10
+    stream_buffer: Count = 100
+    stream_heartbeat_seconds: Positive = 15.0
+    stream_check_seconds: Annotated[float, Field(gt=0, le=60)] = 30.0
+    stream_lifetime_seconds: Positive = 3600.0
+    stream_stalled_seconds: Positive = 60.0
+    stream_allowed_origins: str = ""
+
     # Upkeep
     retention_days: Count = 90
     partitions_ahead_days: Count = 7
     idempotency_retention_days: Count = 7
+    audit_retention_days: Count = 400
     partitions_interval_seconds: Positive = 600.0
     prune_interval_seconds: Positive = 60.0
+    erasure_interval_seconds: Positive = 2.0
 
     # Operators
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
@@ -153,6 +187,19 @@ class Settings(BaseSettings):
     @classmethod
     def _policy_is_readable(cls, value: str) -> str:
         parse_policies(value)
+        return value
+
+    @field_validator("limit_tenants")
+    @classmethod
+    def _limits_are_readable(cls, value: str) -> str:
+        parse_limits(value)
+        return value
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _proxies_are_readable(cls, value: str) -> str:
+        for part in filter(None, (piece.strip() for piece in value.split(","))):
+            ip_network(part, strict=False)
         return value
 
     @field_validator("jwt_secret")
@@ -200,6 +247,13 @@ class Settings(BaseSettings):
                     )
         return self
 
+    @field_validator("public_url")
+    @classmethod
+    def _is_an_address(cls, value: str) -> str:
+        if value and not _is_safe_url(value):
+            raise ValueError("PUBLIC_URL must be https://, or http:// on this machine: links of mails go there")
+        return value
+
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
         if self.rate_wait_seconds >= self.rescue_hold_seconds:
@@ -217,6 +271,21 @@ class Settings(BaseSettings):
     def signs_tokens(self) -> bool:
         """Whether tokens are signed with our own secret, and not by an issuer."""
         return self.jwt_algorithm == "HS256"
+
+    @property
+    def link_base_url(self) -> str:
+        """Where links in mails lead; empty in production until PUBLIC_URL says."""
+        if self.public_url or self.environment == "production":
+            return self.public_url
+        return f"http://{self.api_host}:{self.api_port}"
+
+    @property
+    def link_secrets(self) -> tuple[str, ...]:
+        """What unsubscribe links are made of: the first makes them, all read them."""
+        own = tuple(
+            filter(None, (each.strip() for each in self.unsubscribe_secrets.get_secret_value().split(",")))
+        )
+        return own or (self.jwt_secret.get_secret_value(),)
 
     @property
     def celery_broker_url(self) -> str:
@@ -250,6 +319,19 @@ class Settings(BaseSettings):
             return 0
         return own[channel] or self.provider_rate_per_second
 
+    def provider_name(self, channel: Channel) -> str:
+        """Return the name of the channel's provider, for who does not load its adapter."""
+        urls = {
+            Channel.EMAIL: self.email_provider_url,
+            Channel.SMS: self.sms_provider_url,
+            Channel.PUSH: self.push_provider_url,
+        }
+        if channel is Channel.IN_APP:
+            return "in-app"
+        if urls[channel].startswith("null:"):
+            return f"null-{channel.lower()}"
+        return "smtp" if channel is Channel.EMAIL else f"http-{channel.lower()}"
+
     def policy(self, channel: Channel, priority: Priority) -> Policy:
         """Return what happens to an UNKNOWN delivery of this channel and priority when its window is over."""
         chosen = parse_policies(self.unknown_policy)
@@ -267,6 +349,17 @@ def parse_policies(text: str) -> dict[tuple[Channel, Priority], Policy]:
         except (ValueError, KeyError) as error:
             raise ValueError(f"UNKNOWN_POLICY: {part!r} is not CHANNEL:PRIORITY=resend|hold") from error
     return chosen
+
+
+def parse_limits(text: str) -> dict[str, int]:
+    """Read `acme=5000,demo=200`; raise ValueError naming the part that cannot be read."""
+    limits: dict[str, int] = {}
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        tenant, is_there, number = part.rpartition("=")
+        if not (is_there and tenant.strip() and number.strip().isdecimal()):
+            raise ValueError(f"LIMIT_TENANTS: {part!r} is not TENANT=REQUESTS_A_SECOND")
+        limits[tenant.strip()] = int(number)
+    return limits
 
 
 def _is_safe_url(url: str) -> bool:

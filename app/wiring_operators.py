@@ -1,7 +1,7 @@
 """The composition root's room for what only an operator's command builds; no process loads it in vain."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,8 +10,10 @@ from celery import Celery
 from redis import RedisError
 
 from app.celery_app import make_celery
+from app.db import audit
 from app.db.requests import RequestPool
 from app.db.session import make_engine
+from app.domain.audit import Entry
 from app.domain.kinds import Channel
 from app.kafka.survey import topic_lag, topic_shapes
 from app.limits.client import check_broker, check_limits, make_redis
@@ -19,6 +21,7 @@ from app.limits.crashes import CrashCounter
 from app.observability.logging import get_logger
 from app.queues import DEAD_LETTER_TOPIC, LANES, TASK_RELAY
 from app.services import doctor_pipeline as pipeline
+from app.services.audit_log import ReadAudit
 from app.services.dead_letters import DeadLetters
 from app.services.doctor import DatabaseProbe, Probe
 from app.services.ledger import Ledger
@@ -26,10 +29,11 @@ from app.services.manage_keys import ManageKeys
 from app.services.migrate import Migrate
 from app.services.partitions import PartitionsAhead
 from app.services.replay import Replay
+from app.services.reseal import Reseal
 from app.services.status import Status
 from app.services.task_list import TaskList
 from app.settings import Settings
-from app.wiring import broker_client, cursors, nudge, once_per_process
+from app.wiring import broker_client, cursors, nudge, once_per_process, vault
 from app.wiring_pipeline import dead_letters
 from app.wiring_worker import breaker
 
@@ -49,6 +53,9 @@ class OperatorServices:
     migrate: Migrate
     dead_letters: DeadLetters
     keys: ManageKeys
+    reseal: Reseal
+    audit: ReadAudit
+    note: Callable[[Entry], None]
     probes: list[Probe]
 
 
@@ -62,6 +69,7 @@ def operator_services(settings: Settings) -> OperatorServices:
         statement_timeout_seconds=_REPORT_TIMEOUT_SECONDS,
     )
     limits = make_redis(settings.redis_url)
+    requests = _requests(settings)
     status = Status(
         engine=engine,
         kafka_lags=partial(_lags, settings),
@@ -81,7 +89,10 @@ def operator_services(settings: Settings) -> OperatorServices:
         ),
         migrate=Migrate(settings.sqlalchemy_url, engine, PartitionsAhead(engine, settings.partitions_ahead_days)),
         dead_letters=dead_letters(settings),
-        keys=ManageKeys(_requests(settings), cursors(settings)),
+        keys=ManageKeys(requests, cursors(settings)),
+        audit=ReadAudit(requests, cursors(settings)),
+        note=partial(_note, requests),
+        reseal=Reseal(engine, vault(settings)),
         probes=_probes(settings, engine_probe=_database(settings, engine), status=status),
     )
 
@@ -97,6 +108,10 @@ def _requests(settings: Settings) -> RequestPool:
         pre_ping=False,
     )
     return RequestPool(engine, overdue_seconds=_KEY_TIMEOUT_SECONDS + 2.0)
+
+
+def _note(requests: RequestPool, entry: Entry) -> None:
+    requests.run(lambda cursor: audit.add_behind(cursor, [entry]))
 
 
 def _lags(settings: Settings) -> dict[str, int]:

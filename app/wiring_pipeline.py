@@ -12,6 +12,7 @@ from app.kafka.topics import ensure_topics
 from app.queues import BRIDGE_GROUP, DEAD_LETTER_TOPIC
 from app.services.advance import Advance
 from app.services.dead_letters import DeadLetters
+from app.services.erase import Erase
 from app.services.expire import Expire
 from app.services.markers import Markers
 from app.services.nudge import Nudge
@@ -44,6 +45,7 @@ class UpkeepServices:
 
     partitions: PartitionsAhead
     retention: Retention
+    erase: Erase
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,13 @@ def upkeep_services(settings: Settings) -> UpkeepServices:
     engine = make_engine(settings.database_url, application_name="arauto-upkeep", pool_size=2)
     return UpkeepServices(
         partitions=PartitionsAhead(engine, settings.partitions_ahead_days),
-        retention=Retention(engine, settings.retention_days, settings.idempotency_retention_days),
+        retention=Retention(
+            engine,
+            settings.retention_days,
+            settings.idempotency_retention_days,
+            settings.audit_retention_days,
+        ),
+        erase=Erase(engine, vault(settings)),
     )
 
 

@@ -18,16 +18,19 @@ from app.limits.guard import Guard
 from app.limits.rate import RateLimiter
 from app.queues import TASK_RETRY
 from app.services.advance import Advance
+from app.services.deliver.check import Check
 from app.services.deliver.countdowns import Countdown, Countdowns
+from app.services.deliver.dead_addresses import DeadAddresses
 from app.services.deliver.decide import Rules
 from app.services.deliver.feedback import Feedback
 from app.services.deliver.lane import LaneRules
+from app.services.deliver.policies import PolicyBook
 from app.services.deliver.recorder import Recorder
 from app.services.deliver.render import Render
 from app.services.deliver.turns import WakeNext
 from app.services.deliver.worker import DeliveryWorker, WorkerLimits
 from app.settings import Settings
-from app.wiring import nudge, once_per_process, vault
+from app.wiring import arrivals, library, nudge, once_per_process, unsubscribe_links, vault
 from providers.base import Provider
 from providers.registry import build
 
@@ -43,6 +46,14 @@ def worker(settings: Settings) -> DeliveryWorker:
     rules = Rules.of(settings)
     slots = CountdownSlots(client, settings.countdown_slots)
     countdowns = Countdowns(slots, settings.countdown_horizon_seconds, send_retry)
+    dead_addresses = DeadAddresses(writes, vault(settings))
+    policies = PolicyBook(reads, settings.policy_trusted_seconds)
+    check = Check(
+        policies,
+        vault(settings),
+        spread_seconds=settings.quiet_hours_spread_seconds,
+        waiting_seconds=settings.rate_wait_seconds + settings.lease_seconds,
+    )
     recorder = Recorder(
         database=writes,
         guard=limits.guard,
@@ -51,6 +62,8 @@ def worker(settings: Settings) -> DeliveryWorker:
         countdowns=countdowns,
         grace_seconds=settings.countdown_grace_seconds,
         feedback=Feedback(limits.breaker, limits.rate, rules),
+        dead_addresses=dead_addresses,
+        arrivals=arrivals(settings),
         advance=_advance(settings).run_once,
         wake=WakeNext(turns, nudge(settings).nudge),
     )
@@ -62,7 +75,9 @@ def worker(settings: Settings) -> DeliveryWorker:
         writes=writes,
         turns=turns,
         limits=limits,
-        renderer=Render(vault(settings)),
+        renderer=Render(vault(settings), library(settings), unsubscribe_links(settings), policies),
+        check=check,
+        dead_addresses=dead_addresses,
         countdowns=countdowns,
         recorder=recorder,
         stop_seconds=settings.worker_stop_seconds,

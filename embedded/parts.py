@@ -103,7 +103,7 @@ def _worker(name: str, queue: str, slots: int) -> Part:
 
 
 def parts(ports: dict[str, int], *, with_kafka: bool) -> list[Part]:
-    """Return all processes of ours; `ports` has api, sandbox, smtp, flower."""
+    """Return all processes of ours; `ports` has api, stream, sandbox, smtp, flower."""
     sandbox = ("--http-port", str(ports["sandbox"]), "--smtp-port", str(ports["smtp"]))
     flower = ("--address=127.0.0.1", f"--port={ports['flower']}")
     found = [
@@ -121,6 +121,12 @@ def parts(ports: dict[str, int], *, with_kafka: bool) -> list[Part]:
             wants_kafka_address=True,
             # Its server has worker processes, which only a signal that it can heed takes along.
             death_signal=signal.SIGTERM,
+        ),
+        Part(
+            "stream",
+            _python("app.cli", "stream"),
+            needs=("migrate", "valkey"),
+            is_ready=_http(f"http://127.0.0.1:{ports['stream']}/ready"),
         ),
         _worker("relay", RELAY_QUEUE, 8),
         *(_worker(f"worker-{lane.queue}", lane.queue, SLOTS[lane.priority]) for lane in LANES.values()),

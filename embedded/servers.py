@@ -40,7 +40,11 @@ class Servers:
         self._last_bootstrap = ""
 
     def _wanted(self) -> dict[str, int]:
-        wanted = _PORTS | {"api": self._settings.api_port, "flower": self._settings.flower_port}
+        wanted = _PORTS | {
+            "api": self._settings.api_port,
+            "stream": self._settings.stream_port,
+            "flower": self._settings.flower_port,
+        }
         return {name: port for name, port in wanted.items() if not self._is_given.get(name)}
 
     def _take(self, name: str, wanted: int) -> int:
@@ -137,6 +141,7 @@ class Servers:
         broker = "light" if isinstance(self._broker, LightBroker) else "kafka"
         return {
             "api": f"http://127.0.0.1:{self.ports['api']}",
+            "stream": f"http://127.0.0.1:{self.ports['stream']}",
             "flower": f"http://127.0.0.1:{self.ports['flower']}",
             "sandbox": f"http://127.0.0.1:{self.ports['sandbox']}",
             "database_url": self._settings.database_url if self._is_given["postgres"] else self._postgres.url,
@@ -155,6 +160,8 @@ class Servers:
             "SANDBOX_SMTP_URL": f"smtp://127.0.0.1:{self.ports['smtp']}",
             "API_HOST": "127.0.0.1",
             "API_PORT": str(self.ports["api"]),
+            "STREAM_HOST": "127.0.0.1",
+            "STREAM_PORT": str(self.ports["stream"]),
             "FLOWER_PORT": str(self.ports["flower"]),
             "TRANSPORT": self._settings.transport,
             "PYTHONUNBUFFERED": "1",

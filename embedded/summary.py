@@ -11,6 +11,7 @@ def summary(about: dict[str, Any], folder: Path, seconds: float) -> str:
 Ready after {seconds:.0f} s. Ctrl-C stops everything; the data stay in {folder}
 
   API        {about["api"]}/docs
+  Streams    {about["stream"]}/v1/inbox/stream   (live inboxes)
   Sandbox    {about["sandbox"]}/outbox   (what the providers got)
   Flower     {about["flower"]}   (queues and workers)
   PostgreSQL {about["database_url"]}

@@ -16,6 +16,7 @@ class Message:
     with None nothing but a repetition of this very message may replace it. After `ttl_seconds` from the call,
     whole and rounded down, the message is worth nothing: an adapter passes it on as validity or time to live, and
     never a longer one; 0 is "now or never", None no limit.
+    `unsubscribe_url` takes a one-click POST (RFC 8058).
     """
 
     reference: str
@@ -27,6 +28,7 @@ class Message:
     ttl_seconds: int | None = None
     sender: str | None = None
     metadata: dict[str, str] = field(default_factory=dict)
+    unsubscribe_url: str | None = None
 
 
 class Provider(Protocol):

@@ -1,4 +1,4 @@
-"""Entries of what beat asks for beside the relay: rescue and resolution, partitions ahead, pruning and retention.
+"""Entries of what beat asks for beside the relay: rescue, partitions ahead, retention, and erasing deleted users.
 
 Each kind runs once at a time in a process, and at most once in half its interval: a slow one skips the ticks that
 come meanwhile, so that it never takes the thread that a relay needs, and a pile from a downtime is gone at once.
@@ -10,7 +10,7 @@ from time import monotonic
 
 from app.celery_app import task
 from app.observability.logging import get_logger
-from app.queues import TASK_PARTITIONS, TASK_PRUNE, TASK_RESCUE
+from app.queues import TASK_ERASE, TASK_PARTITIONS, TASK_PRUNE, TASK_RESCUE
 from app.settings import get_settings
 from app.wiring_pipeline import recovery_services, relay_services, upkeep_services
 
@@ -25,7 +25,7 @@ class _Turn:
         self.next_at = float("-inf")
 
 
-_TURNS = {name: _Turn() for name in (TASK_RESCUE, TASK_PARTITIONS, TASK_PRUNE)}
+_TURNS = {name: _Turn() for name in (TASK_RESCUE, TASK_PARTITIONS, TASK_PRUNE, TASK_ERASE)}
 
 
 def _each(name: str, interval_seconds: float, *steps: Callable[[], object]) -> None:
@@ -81,3 +81,10 @@ def prune(v: int) -> None:
         upkeep_services(get_settings()).retention.run_once,
         relay_services(get_settings()).rescue_queued.prune,
     )
+
+
+@task(TASK_ERASE)
+def erase(v: int) -> None:
+    """Go on with erasing what was sent to deleted users."""
+    del v
+    _each(TASK_ERASE, get_settings().erasure_interval_seconds, upkeep_services(get_settings()).erase.run_once)

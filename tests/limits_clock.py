@@ -5,6 +5,7 @@ import redis
 from app.limits.breaker import Breaker
 from app.limits.countdowns import CountdownSlots
 from app.limits.rate import RateLimiter
+from app.limits.requests import RequestWindows
 
 START = 1_800_000_000_000_000
 """Microseconds: some moment in 2027."""
@@ -23,6 +24,10 @@ class _Clocked:
 
 class ClockedRateLimiter(_Clocked, RateLimiter):
     """A rate limiter whose time the test sets."""
+
+
+class ClockedRequestWindows(_Clocked, RequestWindows):
+    """Windows of requests whose time the test sets."""
 
 
 class ClockedCountdownSlots(_Clocked, CountdownSlots):

@@ -1,11 +1,12 @@
 """The shapes of answers, for the OpenAPI document; a test holds what is really sent against them."""
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from app.api.schemas import ChannelName, Content, PriorityName, Recipients
+from app.domain.error_codes import CATALOGUE
 
 
 class AcceptedDelivery(BaseModel):
@@ -21,6 +22,46 @@ class Suppressed(BaseModel):
 
     channel: ChannelName
     reason: str
+
+
+class DecisionView(BaseModel):
+    """What was decided about one channel, or one device, when the notification was accepted.
+
+    `rule` is what decided it. `until` and `time_zone` are there when it is held, `reason` when it is suppressed.
+    """
+
+    channel: ChannelName
+    verdict: Literal["send", "hold", "suppress"]
+    rule: str
+    reason: str | None = None
+    until: datetime | None = None
+    time_zone: str | None = None
+    device_id: str | None = None
+
+
+class ScheduledLocal(BaseModel):
+    """A time by the clocks on the wall, and the zone that was meant, or that was found to be the user's."""
+
+    at: str
+    time_zone: str
+
+
+class ExplainedChannel(DecisionView):
+    """What would become of one channel, or one device. `will_expire`: held until after its deadline."""
+
+    provider: str | None
+    at: datetime | None
+    will_expire: bool
+
+
+class Explained(BaseModel):
+    """What would become of a notification."""
+
+    status: Literal["ACCEPTED", "SUPPRESSED"]
+    scheduled_at: datetime | None
+    scheduled_local: ScheduledLocal | None
+    expires_at: datetime | None
+    channels: list[ExplainedChannel]
 
 
 class NotificationAccepted(BaseModel):
@@ -45,14 +86,13 @@ class AttemptView(BaseModel):
     duration_ms: int
 
 
-class DeliveryView(BaseModel):
+class ListedDelivery(BaseModel):
     """A delivery as it stands. The `unknown_…` fields say what happens to an UNKNOWN one, and when."""
 
     id: str
     channel: ChannelName
     device_id: str | None
     status: str
-    attempts: list[AttemptView]
     next_attempt_at: datetime | None
     error_code: str | None
     last_error: str | None
@@ -84,8 +124,14 @@ class FallbackStepView(BaseModel):
     decided_at: datetime | None
 
 
-class NotificationView(BaseModel):
-    """A notification with its deliveries and their attempts."""
+class DeliveryView(ListedDelivery):
+    """A delivery with the calls that were made for it."""
+
+    attempts: list[AttemptView]
+
+
+class ListedNotification(BaseModel):
+    """A notification with its deliveries. `inbox_at` says since when it is in the inbox; null: it is not."""
 
     id: str
     status: str
@@ -93,6 +139,9 @@ class NotificationView(BaseModel):
     user_id: str
     category: str
     priority: PriorityName
+    template: str | None
+    template_version: int | None
+    locale: str | None
     content: Content
     recipients: Recipients
     metadata: dict[str, Any]
@@ -101,7 +150,20 @@ class NotificationView(BaseModel):
     supersede_key: str | None
     fallback: list[FallbackStepView]
     suppressed: list[Suppressed]
-    deliveries: list[DeliveryView]
+    decision: list[DecisionView]
+    scheduled_local: ScheduledLocal | None
+    inbox_at: datetime | None
+    seen_at: datetime | None
+    read_at: datetime | None
+    archived_at: datetime | None
+    deliveries: list[ListedDelivery]
+
+
+class NotificationView(ListedNotification):
+    """A notification with its deliveries and their attempts. Only an ADMIN meets one that was deleted."""
+
+    deleted_at: datetime | None
+    deliveries: list[DeliveryView]  # type: ignore[assignment]  # each of them is a ListedDelivery with more
 
 
 class CancelledDeliveryView(AcceptedDelivery):
@@ -147,6 +209,36 @@ class ApiKeyList(BaseModel):
     next_cursor: str | None
 
 
+class AuditResource(BaseModel):
+    """What an entry is about."""
+
+    type: str
+    id: str
+
+
+class AuditEntryView(BaseModel):
+    """One entry of the audit log. `changes` has names of fields; their values only where they are not personal."""
+
+    id: str
+    at: datetime
+    actor: str
+    actor_role: Literal["USER", "SERVICE", "ADMIN", "OPERATOR", "NONE"]
+    key_id: str | None
+    action: str
+    resource: AuditResource
+    changes: dict[str, Any]
+    address: str | None
+    trace_id: str | None
+    count: int
+
+
+class AuditList(BaseModel):
+    """A page of the audit log."""
+
+    data: list[AuditEntryView]
+    next_cursor: str | None
+
+
 class ErrorDetail(BaseModel):
     """One field that is wrong."""
 
@@ -157,7 +249,15 @@ class ErrorDetail(BaseModel):
 class ErrorBody(BaseModel):
     """What went wrong."""
 
-    code: str
+    # No enumeration: a client that was generated from one would fail over a code that came after it.
+    code: Annotated[
+        str,
+        Field(
+            pattern="^(VALIDATION|AUTH|DOMAIN|INFRA)_[A-Z_]+$",
+            examples=list(CATALOGUE),
+            description="Stable, for programs. The examples are all there are in this version; more may come.",
+        ),
+    ]
     message: str
     details: list[ErrorDetail]
     timestamp: datetime

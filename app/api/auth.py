@@ -1,7 +1,7 @@
 """Who may call what: each view says which scope it needs, or that everybody may call it.
 
 A person's token (role USER) is refused by every view that does not say how it keeps people to what is theirs: the
-scope alone would open the whole tenant to them.
+scope alone would open the whole tenant to them. Each request is counted here, as what its view says that it is.
 """
 
 from collections.abc import Callable
@@ -12,25 +12,33 @@ from typing import Any, TypeVar, cast
 from flask import Flask, request
 
 from app.api.context import services
-from app.api.errors import ApiError
+from app.api.errors import ApiError, trace_id
+from app.api.limits import count, count_failure
+from app.domain import origins
 from app.domain.callers import Caller, Role
+from app.domain.origins import Origin
+from app.domain.request_kinds import BY_METHOD, RequestKind
+from app.services.refusal import Unauthenticated
 
 View = TypeVar("View", bound=Callable[..., Any])
 
 _SCOPE = "required_scope"
+_KIND = "request_kind"
 _PUBLIC = "public"
 
 
-def requires(scope: str, *, users: bool = False) -> Callable[[View], View]:
+def requires(scope: str, *, users: bool = False, kind: RequestKind | None = None) -> Callable[[View], View]:
     """Let a view be called only by who has `scope`; it gets the caller as keyword `caller`.
 
-    With `users` it can be called with a person's token too, and must look at `caller.only_user`.
+    With `users` it can be called with a person's token too, and must look at `caller.only_user`. A request counts
+    against the limit of `kind`, or of its method when there is none.
     """
 
     def decorate(view: View) -> View:
         @wraps(view)
         def guarded(*arguments: Any, **named: Any) -> Any:
-            caller = services().sign_in.caller(request.headers.get("Authorization"))
+            caller = _caller()
+            count(caller, kind)
             if not caller.has(scope):
                 raise ApiError(HTTPStatus.FORBIDDEN, "AUTH_SCOPE_MISSING", f"The caller lacks the scope {scope}.")
             if caller.role is Role.USER and not users:
@@ -40,9 +48,23 @@ def requires(scope: str, *, users: bool = False) -> Callable[[View], View]:
             return view(*arguments, caller=caller, **named)
 
         setattr(guarded, _SCOPE, scope)
+        setattr(guarded, _KIND, kind)
         return cast("View", guarded)
 
     return decorate
+
+
+def _caller() -> Caller:
+    """Return who calls. A failure is counted and goes into the audit log; good credentials never wait for that."""
+    found = services()
+    address = found.client_address(request.remote_addr, request.headers.get("X-Forwarded-For"))
+    origins.enter(Origin(address, trace_id()))
+    try:
+        return found.sign_in.caller(request.headers.get("Authorization"))
+    except Unauthenticated as failure:
+        found.sign_in_failures.note(failure)
+        count_failure(address)
+        raise
 
 
 def refuse_others(caller: Caller, user_id: str) -> None:
@@ -67,3 +89,13 @@ def routes_without_scope(app: Flask) -> list[str]:
         if not hasattr(app.view_functions[rule.endpoint], _SCOPE)
         and not getattr(app.view_functions[rule.endpoint], _PUBLIC, False)
     )
+
+
+def kinds_of_routes(app: Flask) -> dict[tuple[str, str], RequestKind | None]:
+    """Return, by path and method, as what each request is counted that needs a scope; None would be not at all."""
+    return {
+        (rule.rule, method): getattr(app.view_functions[rule.endpoint], _KIND, None) or BY_METHOD.get(method)
+        for rule in app.url_map.iter_rules()
+        if hasattr(app.view_functions[rule.endpoint], _SCOPE)
+        for method in (rule.methods or set()) - {"OPTIONS"}
+    }

@@ -8,6 +8,8 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
 
@@ -25,6 +27,9 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _PROBLEMS_SHOWN = 20
 _PAGE = 20
 _PAGE_LIMIT = 100
+_TEXT_LIMIT = 255
+_DEPTH = 32
+_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:[Zz]|[+-]\d\d:\d\d)")
 
 
 def json_body() -> Any:
@@ -43,11 +48,31 @@ def json_body() -> Any:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raise _unreadable(raw, error) from error
+    # As many brackets as levels are allowed cannot be deeper than that; counting them costs next to nothing.
+    if raw.count(b"{") + raw.count(b"[") > _DEPTH and _is_deeper(body, _DEPTH):
+        raise ApiError(
+            HTTPStatus.BAD_REQUEST, "VALIDATION_JSON", f"The body is nested more than {_DEPTH} levels deep."
+        )
     if b"\\u0000" in raw:
         problems = [Problem(path, "contains a NUL character") for path, text in _texts(body) if "\0" in text]
         if problems:
             raise _text_error(problems)
     return body
+
+
+def _is_deeper(body: Any, levels: int) -> bool:
+    """Tell whether objects and lists are nested beyond `levels`. It does not recurse."""
+    layer = [body]
+    while levels > 0 and layer:
+        layer = [
+            inner
+            for outer in layer
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+        levels -= 1
+    return bool(layer)
 
 
 def _unsupported(message: str) -> ApiError:
@@ -108,13 +133,44 @@ def no_query(allowed: Collection[str] = ()) -> None:
         raise _query_error(problems)
 
 
-def page_query() -> tuple[int, str | None]:
-    """Return how many entries of a list are asked for, 1 to 100, and the cursor to go on from; raise ApiError."""
-    no_query({"limit", "cursor"})
+def page_query(allowed: Collection[str] = ()) -> tuple[int, str | None]:
+    """Return how many entries of a list are asked for, 1 to 100, and the cursor to go on from; raise ApiError.
+
+    `allowed` are the arguments that the list takes beside these two.
+    """
+    no_query({"limit", "cursor", *allowed})
     text = request.args.get("limit", str(_PAGE))
     if not re.fullmatch(r"[1-9][0-9]{0,2}", text, re.ASCII) or int(text) > _PAGE_LIMIT:
         raise _query_error([Problem("limit", f"must be 1 to {_PAGE_LIMIT}")])
     return int(text), request.args.get("cursor")
+
+
+def text_argument(name: str) -> str | None:
+    """Return an argument of the query, 1 to 255 characters that can be stored; raise ApiError."""
+    text = request.args.get(name)
+    if text is not None and (not 0 < len(text) <= _TEXT_LIMIT or not text.isprintable()):
+        raise _query_error([Problem(name, f"must be 1 to {_TEXT_LIMIT} visible characters")])
+    return text
+
+
+def instant_argument(name: str) -> datetime | None:
+    """Return an argument of the query that is an instant with an offset; raise ApiError."""
+    text = request.args.get(name)
+    if text is None:
+        return None
+    # A plus sign that was not escaped arrives as a space.
+    found = read_instant(text.replace(" ", "+"))
+    if found is None:
+        raise _query_error([Problem(name, "must be RFC 3339 with an offset, such as 2026-07-01T09:00:00Z")])
+    return found
+
+
+def read_instant(text: str) -> datetime | None:
+    """Return an RFC 3339 instant in UTC, or None. What a local time means is not for us to guess."""
+    if _RFC_3339.fullmatch(text):
+        with suppress(ValueError, OverflowError):
+            return datetime.fromisoformat(text.upper()).astimezone(UTC)
+    return None
 
 
 def _query_error(problems: list[Problem]) -> ApiError:

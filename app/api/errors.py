@@ -6,10 +6,7 @@ ours.
 Messages never repeat an address or content.
 """
 
-import re
-import secrets
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from http import HTTPStatus
 
 import orjson
@@ -17,13 +14,13 @@ from flask import Flask, Response, g, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from app.db.requests import DatabaseBusyError, DatabaseDownError
+from app.domain.error_shape import error_document, trace_id_of
 from app.observability.logging import get_logger
 from app.services.refusal import Forbidden, NotFound, Problem, Refused, Unauthenticated, Unavailable
 
 JSON = "application/json"
 _RETRY_BUSY_SECONDS = 1
 _RETRY_DOWN_SECONDS = 5
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
 
 _HTTP_CODES = {
     HTTPStatus.BAD_REQUEST: "VALIDATION_REQUEST",
@@ -58,8 +55,7 @@ class ApiError(Exception):
 def trace_id() -> str:
     """Return the trace of this request: the caller's from `traceparent`, or a fresh one."""
     if "trace_id" not in g:
-        match = _TRACEPARENT.fullmatch(request.headers.get("traceparent", ""))
-        g.trace_id = match[1] if match and set(match[1]) != {"0"} else secrets.token_hex(16)
+        g.trace_id = trace_id_of(request.headers.get("traceparent", ""))
     return str(g.trace_id)
 
 
@@ -71,19 +67,8 @@ def answer(
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     """Return an error response in the one shape."""
-    error = {
-        "code": code,
-        "message": message,
-        "details": [{"field": printable(each.field), "message": each.message} for each in problems],
-        "timestamp": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        "trace_id": trace_id(),
-    }
-    return Response(orjson.dumps({"error": error}), status, headers, mimetype=JSON)
-
-
-def printable(text: str) -> str:
-    """Return a name that the client chose in a form that can be encoded, lone surrogates escaped."""
-    return text.encode(errors="backslashreplace").decode()
+    document = error_document(code, message, trace_id(), ((each.field, each.message) for each in problems))
+    return Response(orjson.dumps(document), status, headers, mimetype=JSON)
 
 
 def register(app: Flask) -> None:

@@ -8,6 +8,7 @@ import orjson
 from flask import Response
 from flask_smorest import Blueprint
 
+from app.api import etags
 from app.api.answers import CancelView, NotificationAccepted, NotificationView
 from app.api.auth import refuse_others, requires
 from app.api.body import UUID_FORM, idempotency_key, json_body, no_query
@@ -15,7 +16,8 @@ from app.api.context import services
 from app.api.errors import JSON
 from app.api.openapi import operation, route
 from app.api.schemas import NotificationRequest, validate
-from app.domain.callers import Caller
+from app.domain.callers import Caller, Role
+from app.services.manage_users import sees_addresses
 from app.services.refusal import NotFound
 
 READ = "notifications:read"
@@ -70,16 +72,26 @@ def accept_notification(caller: Caller) -> Response:
     "/notifications/<identifier>",
     operation(
         "Read a notification",
-        {HTTPStatus.OK: ("As it stands now.", NotificationView)},
+        {HTTPStatus.OK: ("As it stands now.", NotificationView), **etags.UNCHANGED},
         scope=READ,
         errors=(HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, *_USUAL),
     ),
 )
 @requires(READ, users=True)
 def read_notification(identifier: str, caller: Caller) -> Response:
-    """It comes with its deliveries, and each of them with its attempts."""
+    """It comes with its deliveries, and each of them with its attempts.
+
+    Recipients are masked unless the caller is the user or has `recipients:read`.
+    """
     no_query()
-    return _json(services().read(caller.tenant_id, _uuid(identifier), caller.only_user))
+    found = services().read(
+        caller.tenant_id,
+        _uuid(identifier),
+        caller.only_user,
+        with_deleted=caller.role is Role.ADMIN,
+        shows_addresses=sees_addresses(caller, caller.only_user),
+    )
+    return etags.answered(orjson.dumps(found))
 
 
 @route(
@@ -97,7 +109,7 @@ def read_notification(identifier: str, caller: Caller) -> Response:
 def cancel_notification(identifier: str, caller: Caller) -> Response:
     """What has not begun is called off. What is being sent may still arrive; it is not tried again after that."""
     no_query()
-    return _json(services().cancel(caller.tenant_id, _uuid(identifier), caller.only_user))
+    return _json(services().cancel(caller, _uuid(identifier)))
 
 
 def _route(caller: Caller) -> str:

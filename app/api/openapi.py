@@ -9,9 +9,10 @@ from flask_smorest import Api, Blueprint
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from app.api import answers
+from app.api import answers, preference_schemas, reading_schemas, template_schemas, user_schemas
 from app.api.control_schemas import FrequencyCapList, FrequencyCapRequest, FrequencyCapView
 from app.api.schemas import ApiKeyRequest, ApiKeyRotation, NotificationRequest
+from app.api.ticket_schemas import StreamTicket, StreamTicketRequest
 
 View = TypeVar("View", bound=Callable[..., Any])
 
@@ -25,24 +26,60 @@ _ERRORS = {
     HTTPStatus.FORBIDDEN: "The caller may not; the code says what is lacking.",
     HTTPStatus.NOT_FOUND: "There is no such thing.",
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The body is too large.",
+    HTTPStatus.REQUEST_URI_TOO_LONG: "Path and query are too long.",
+    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: "The headers are too large.",
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "The body is not plain JSON in UTF-8.",
     HTTPStatus.UNPROCESSABLE_ENTITY: "The request is well formed but cannot be done.",
+    HTTPStatus.TOO_MANY_REQUESTS: "Too many requests, or failed sign-ins; `Retry-After` says how long to wait.",
     HTTPStatus.SERVICE_UNAVAILABLE: "Something that is needed does not answer; `Retry-After` says when to repeat.",
 }
+_OVERSIZED = (HTTPStatus.REQUEST_URI_TOO_LONG, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 _MODELS: tuple[type[BaseModel], ...] = (
     NotificationRequest,
     ApiKeyRequest,
     ApiKeyRotation,
+    StreamTicketRequest,
+    StreamTicket,
     FrequencyCapRequest,
     FrequencyCapView,
     FrequencyCapList,
     answers.ApiKeyIssued,
     answers.ApiKeyList,
+    answers.AuditList,
+    template_schemas.TemplateRequest,
+    template_schemas.TemplateChoice,
+    template_schemas.PreviewRequest,
+    template_schemas.TemplateView,
+    template_schemas.TemplateList,
+    template_schemas.TemplateVersionView,
+    template_schemas.TemplateVersionList,
+    template_schemas.PreviewView,
     answers.NotificationAccepted,
     answers.NotificationView,
+    reading_schemas.NotificationList,
+    reading_schemas.InboxList,
+    reading_schemas.Marks,
+    reading_schemas.ReadAllRequest,
+    reading_schemas.ReadAllView,
+    reading_schemas.StatisticsView,
+    reading_schemas.UnreadCount,
     answers.CancelView,
+    answers.Explained,
     answers.HealthAnswer,
+    user_schemas.UserFields,
+    user_schemas.UserView,
+    user_schemas.UserList,
+    user_schemas.UserRow,
+    user_schemas.UsersBulk,
+    user_schemas.BulkAnswer,
+    user_schemas.ErasureView,
+    user_schemas.DeviceRequest,
+    user_schemas.DeviceChange,
+    user_schemas.DeviceView,
+    user_schemas.DeviceList,
     answers.ErrorAnswer,
+    *preference_schemas.REQUESTS,
+    *preference_schemas.ANSWERS,
 )
 _PROOFS = {
     "token": {
@@ -68,6 +105,22 @@ class Query:
     name: str
     description: str
     schema: dict[str, Any]
+
+
+USUAL_ERRORS = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.SERVICE_UNAVAILABLE)
+"""Of every route that asks who calls."""
+BODY_ERRORS = (
+    HTTPStatus.BAD_REQUEST,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+)
+"""Of every route that takes JSON."""
+PAGE_QUERY = (
+    Query("limit", "Entries on a page, 20 unless asked.", {"type": "integer", "minimum": 1, "maximum": 100}),
+    Query("cursor", "`next_cursor` of the page before.", {"type": "string"}),
+)
+"""Of every list."""
 
 
 def options() -> dict[str, Any]:
@@ -130,7 +183,9 @@ def operation(
         str(int(status)): {"description": text} | (_content(model) if model else {})
         for status, (text, model) in successes.items()
     }
-    for status in errors:
+    # Whatever asks who calls is counted, and every request is measured, so that no route has to say it.
+    counted = (HTTPStatus.TOO_MANY_REQUESTS,) if scope else ()
+    for status in dict.fromkeys((*errors, *counted, *_OVERSIZED)):
         responses[str(int(status))] = {"description": _ERRORS[status]} | _content(answers.ErrorAnswer)
     described: dict[str, Any] = {"summary": summary, "responses": responses}
     described["security"] = [{name: [scope]} for name in _PROOFS] if scope else []

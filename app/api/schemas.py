@@ -30,9 +30,10 @@ from pydantic_core import PydanticCustomError
 
 from app.api.errors import ApiError
 from app.domain.kinds import Channel, Priority
-from app.services.accept.submission import Fallback, Submission
+from app.services.accept.submission import Fallback, LocalTime, Submission
 from app.services.manage_keys import LIFETIME_LIMIT_SECONDS, OVERLAP_LIMIT_SECONDS, OVERLAP_SECONDS
 from app.services.refusal import Problem, Refused
+from app.services.zone_names import check_zone
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -47,9 +48,13 @@ _OBJECT_LIMIT_BYTES = 32_768
 _OBJECT_DEPTH = 16
 _METADATA_LIMIT_BYTES = 8_192
 _METADATA_KEYS = 50
+_HTML_LIMIT = 100_000
 _NUMBER_LIMIT = 2.0**63
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:[Zz]|[+-]\d\d:\d\d)")
+
+_YEARS = range(1970, 9999)
+_WALL_TIME = r"^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?$"
 
 _EXAMPLE: JsonDict = {
     "example": {
@@ -65,24 +70,46 @@ _EXAMPLE: JsonDict = {
 }
 
 
-def _one_line(value: str) -> str:
+def one_line_text(value: str) -> str:
+    """Return a visible text of one line; for validators, so it raises what pydantic turns into a 400."""
     if _CONTROL.search(value) or not value.strip():
         raise PydanticCustomError("text", "must be visible text without line breaks or control characters")
     return value
 
 
-class _Strict(BaseModel):
+def bounded_object(value: dict[str, Any]) -> dict[str, Any]:
+    """Return a payload that is neither too large nor too deep; for validators."""
+    if _depth(value) > _OBJECT_DEPTH or len(orjson.dumps(value)) > _OBJECT_LIMIT_BYTES:
+        raise PydanticCustomError(
+            "size", f"must be at most {_OBJECT_LIMIT_BYTES} bytes and {_OBJECT_DEPTH} levels deep"
+        )
+    return value
+
+
+class Strict(BaseModel):
+    """A request's shape: no unknown fields, no types but those named."""
+
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
 
 
-class Content(_Strict):
-    """What is sent when no template is named. Line breaks are allowed in the body only."""
+class Content(Strict):
+    """What is sent when no template is named. Line breaks are allowed in the body only.
+
+    HTML is for e-mail. It is cleaned, and where there is no body a plain one is made from it.
+    """
 
     title: Annotated[str, Field(max_length=255, description="Subject of an e-mail, headline of a push.")] = ""
-    body: Annotated[str, Field(max_length=10_000)]
+    body: Annotated[str, Field(max_length=10_000)] = ""
+    html: Annotated[str, Field(min_length=1, max_length=_HTML_LIMIT)] | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.html is None and "body" not in self.model_fields_set:
+            raise PydanticCustomError("missing", "needs a body, or HTML for an e-mail")
+        return self
 
 
-class Recipients(_Strict):
+class Recipients(Strict):
     """Where to send, per channel. A phone number begins with + and its country code."""
 
     EMAIL: Annotated[str, Field(max_length=320)] | None = None
@@ -90,7 +117,7 @@ class Recipients(_Strict):
     PUSH: Annotated[str, Field(max_length=4096)] | None = None
 
 
-class FallbackRequest(_Strict):
+class FallbackRequest(Strict):
     """Channels to be tried in this order, each when the one before failed."""
 
     channels: list[ChannelName]
@@ -105,7 +132,30 @@ class FallbackRequest(_Strict):
     ) = None
 
 
-class NotificationRequest(_Strict):
+class LocalTimeRequest(Strict):
+    """A time by the clocks on the wall. One that they skip is the instant after, of one shown twice the first.
+
+    Without a zone it is the user's, or else the tenant's.
+    """
+
+    at: Annotated[str, Field(max_length=32, pattern=_WALL_TIME, description="Without an offset.")]
+    time_zone: Annotated[str, Field(max_length=64, description="An IANA name, such as Europe/Berlin.")] | None = (
+        None
+    )
+
+    def local(self) -> LocalTime:
+        """Return what the use case takes; raise Refused for an unknown zone, ApiError for a time that is none."""
+        if self.time_zone is not None:
+            check_zone("scheduled_local.time_zone", self.time_zone)
+        with suppress(ValueError):
+            at = datetime.fromisoformat(self.at)
+            # Near the ends of the calendar a zone's offset leads out of it.
+            if at.year in _YEARS:
+                return LocalTime(at, self.time_zone)
+        raise _misfit([Problem("scheduled_local.at", "must be a time such as 2026-03-29T02:30:00")])
+
+
+class NotificationRequest(Strict):
     """A notification to be accepted: to one user, over one or more channels."""
 
     model_config = ConfigDict(json_schema_extra=_EXAMPLE)
@@ -125,6 +175,13 @@ class NotificationRequest(_Strict):
     ) = None
     template: Annotated[str, Field(min_length=1, max_length=128)] | None = None
     payload: Annotated[dict[str, Any], Field(description="Values for the template.")] | None = None
+    locale: (
+        Annotated[
+            str,
+            Field(min_length=2, max_length=35, description="The reader's language; the user's own if absent."),
+        ]
+        | None
+    ) = None
     content: Content | None = None
     recipients: Recipients | None = None
     scheduled_at: (
@@ -136,6 +193,7 @@ class NotificationRequest(_Strict):
         ]
         | None
     ) = None
+    scheduled_local: LocalTimeRequest | None = None
     expires_in: (
         Annotated[
             int,
@@ -176,7 +234,7 @@ class NotificationRequest(_Strict):
     @field_validator("user_id", "category", "supersede_key")
     @classmethod
     def _is_one_line(cls, value: str | int | None) -> str | int | None:
-        return _one_line(value) if isinstance(value, str) else value
+        return one_line_text(value) if isinstance(value, str) else value
 
     @field_validator("channels")
     @classmethod
@@ -188,11 +246,7 @@ class NotificationRequest(_Strict):
     @field_validator("payload")
     @classmethod
     def _is_bounded(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        if value and (_depth(value) > _OBJECT_DEPTH or len(orjson.dumps(value)) > _OBJECT_LIMIT_BYTES):
-            raise PydanticCustomError(
-                "size", f"must be at most {_OBJECT_LIMIT_BYTES} bytes and {_OBJECT_DEPTH} levels deep"
-            )
-        return value
+        return bounded_object(value) if value else value
 
     @field_validator("metadata")
     @classmethod
@@ -211,6 +265,8 @@ class NotificationRequest(_Strict):
     def _has_one_source(self) -> Self:
         if (self.template is None) == (self.content is None):
             raise PydanticCustomError("source", "needs either template or content")
+        if self.scheduled_at is not None and self.scheduled_local is not None:
+            raise PydanticCustomError("schedule", "takes either scheduled_at or scheduled_local")
         chain = self._fallback()
         named = [*self.channels, *(chain.channels if chain else ())]
         if not named:
@@ -232,11 +288,11 @@ class NotificationRequest(_Strict):
 
     def submission(self) -> Submission:
         """Return what the use case takes; raise Refused for what it could never do, ApiError for a broken time."""
-        if self.content is None:
-            raise Refused(
-                "DOMAIN_TEMPLATE_NOT_FOUND", "There is no such template.", [Problem("template", "does not exist")]
-            )
-        if _CONTROL.search(self.content.title):
+        content = self.content or Content(body="")
+        fallback = self._fallback()
+        if content.html is not None and "EMAIL" not in {*self.channels, *(fallback.channels if fallback else ())}:
+            raise _misfit([Problem("content.html", "is for the channel EMAIL")])
+        if _CONTROL.search(content.title):
             raise Refused(
                 "DOMAIN_CONTENT_INVALID",
                 "A title is one line.",
@@ -247,20 +303,24 @@ class NotificationRequest(_Strict):
             category=self.category,
             priority=Priority[self.priority],
             channels=tuple(Channel(channel) for channel in self.channels),
-            title=self.content.title,
-            body=self.content.body,
+            title=content.title,
+            body=content.body,
+            html=content.html,
+            template=self.template,
+            locale=self.locale,
             recipients=_given(self.recipients),
             metadata=self.metadata or {},
             payload=self.payload or {},
             scheduled_at=None if self.scheduled_at is None else _instant("scheduled_at", self.scheduled_at),
             expires_in=self.expires_in,
+            scheduled_local=None if self.scheduled_local is None else self.scheduled_local.local(),
             supersede_key=self.supersede_key,
-            fallback=self._fallback(),
+            fallback=fallback,
             is_ordered=self.ordering is not None,
         )
 
 
-class ApiKeyRequest(_Strict):
+class ApiKeyRequest(Strict):
     """A key for one service, with no more scopes than it needs."""
 
     model_config = ConfigDict(
@@ -281,10 +341,10 @@ class ApiKeyRequest(_Strict):
     @field_validator("name")
     @classmethod
     def _is_readable(cls, value: str) -> str:
-        return _one_line(value)
+        return one_line_text(value)
 
 
-class ApiKeyRotation(_Strict):
+class ApiKeyRotation(Strict):
     """How long the old key goes on beside the new one."""
 
     overlap_seconds: Annotated[int, Field(ge=0, le=OVERLAP_LIMIT_SECONDS)] = OVERLAP_SECONDS

@@ -10,18 +10,24 @@ import typer
 
 from app.cli import (
     api,
+    audit,
     bridge,
     dlq,
     doctor,
+    errors,
     key,
     ledger,
     migrate,
     replay,
+    reseal,
     send,
     stack,
     status,
+    stream,
+    template,
     token,
     up,
+    users,
     version,
     watch,
 )
@@ -41,15 +47,21 @@ app.command("migrate")(migrate.migrate)
 app.command("topics")(bridge.topics)
 app.command("api")(api.api)
 app.command("bridge")(bridge.bridge)
+app.command("stream")(stream.stream)
 app.command("token")(token.token)
 app.add_typer(key.app, name="key")
+app.add_typer(template.app, name="template")
 app.command("send")(send.send)
 app.command("status")(status.status)
 app.command("watch")(watch.watch)
 app.command("ledger")(ledger.ledger)
 app.add_typer(dlq.app, name="dlq")
 app.command("replay")(replay.replay)
+app.command("reseal")(reseal.reseal)
+app.add_typer(users.app, name="users")
 app.command("doctor")(doctor.doctor)
+app.command("audit")(audit.audit)
+app.command("errors")(errors.errors)
 app.command("version")(version.version)
 
 

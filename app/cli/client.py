@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -33,6 +33,13 @@ class Api:
 
     def call(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[Any, dict[str, str]]:
         """Return the decoded answer and its headers in lower case; ends the command when it is refused."""
+        try:
+            return self.ask(method, path, body, **headers)
+        except HTTPError as error:
+            self.give_up(error)
+
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[Any, dict[str, str]]:
+        """Return what `call` does; raise HTTPError when it is refused, for who can do something about it."""
         if not self.url.startswith(("http://", "https://")):
             fail(f"not an address of an API: {self.url}", "write it as http://host:port")
         request = Request(  # noqa: S310  the scheme was just checked
@@ -45,11 +52,15 @@ class Api:
                 **{name.replace("_", "-"): value for name, value in headers.items()},
             },
         )
-        try:
-            with urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:  # noqa: S310
-                return json.load(answer), {name.lower(): value for name, value in answer.headers.items()}
-        except HTTPError as error:
-            fail(_refusal(error), _ADVICE.get(HTTPStatus(error.code), "see the API's log for this trace id"))
+        with urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:  # noqa: S310
+            return json.load(answer), {name.lower(): value for name, value in answer.headers.items()}
+
+    @staticmethod
+    def give_up(error: HTTPError) -> NoReturn:
+        """End the command, saying what was refused and what to do about it."""
+        with error:
+            problem = _refusal(error)
+        fail(problem, _ADVICE.get(HTTPStatus(error.code), "see the API's log for this trace id"))
 
 
 def _refusal(error: HTTPError) -> str:

@@ -76,10 +76,18 @@ def replay_letters(
     """
     if bool(letter) == everything:
         fail("name dead letters, or all of them", "arauto dlq replay ID…, or arauto dlq replay --all")
+    from app.cli.services import services  # noqa: PLC0415
+    from app.domain.audit import NO_TENANT  # noqa: PLC0415
+    from app.services.audit import entry  # noqa: PLC0415
     from app.services.dead_letters import ReplayError  # noqa: PLC0415
+    from app.services.operators import operator  # noqa: PLC0415
 
+    letters = _letters()
+    # Written down before it happens: a record that is back in its topic cannot be taken out again.
+    for name in letter or ["all"]:
+        services().note(entry(operator(NO_TENANT), "dead_letter.replayed", "dead_letter", name))
     try:
-        count = _letters().replay(letter or None)
+        count = letters.replay(letter or None)
     except ReplayError as error:
         fail(str(error), "see that the broker runs (arauto doctor), then run it again: repeating is harmless")
     if as_json:

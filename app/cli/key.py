@@ -30,12 +30,11 @@ def _keys() -> "ManageKeys":
 
 
 def _operator(tenant: str) -> "Caller":
-    """Return who an operator is to the use cases: whoever reaches the database may do anything in it."""
-    from app.domain.callers import Caller, Role  # noqa: PLC0415
+    from app.services.operators import operator  # noqa: PLC0415
 
     if not tenant or len(tenant) > 255 or not tenant.isprintable():  # noqa: PLR2004  as in a token
         fail("not a name of a tenant", "name it as its tokens do: --tenant demo")
-    return Caller("arauto-cli", tenant, frozenset(), Role.ADMIN)
+    return operator(tenant)
 
 
 @app.command("create")

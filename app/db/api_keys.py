@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from app.db.audit import entry_of
 from app.db.requests import Cursor
 from app.db.tenancy import run_as_holder, run_as_tenant
 
@@ -26,7 +27,7 @@ WITH made AS (
             now() + make_interval(secs => %(expires_in)s))
     ON CONFLICT (id) DO NOTHING
     RETURNING *
-)
+), {entry_of("made")}
 SELECT {_SHOWN} FROM made
 UNION ALL
 SELECT {_SHOWN} FROM api_key WHERE id = %(id)s::uuid AND NOT EXISTS (SELECT FROM made)
@@ -58,13 +59,19 @@ WITH old AS MATERIALIZED (
     SET replaced_by = made.id, expires_at = least(k.expires_at, now() + make_interval(secs => %(overlap)s))
     FROM made
     WHERE k.id = %(id)s::uuid
-)
+), {entry_of("made")}
 SELECT {_SHOWN} FROM made
 """  # noqa: S608
 
+# Revoking again changes nothing, and so leaves no second entry.
 REVOKE = f"""
-UPDATE api_key SET revoked_at = coalesce(revoked_at, now()) WHERE id = %(id)s::uuid
-RETURNING {_SHOWN}
+WITH ended AS (
+    UPDATE api_key SET revoked_at = coalesce(revoked_at, now()) WHERE id = %(id)s::uuid
+    RETURNING *
+), now_ended AS (
+    SELECT FROM ended WHERE revoked_at = now()
+), {entry_of("now_ended")}
+SELECT {_SHOWN} FROM ended
 """  # noqa: S608
 
 LOOK_UP = """
@@ -144,9 +151,9 @@ def rotate(cursor: Cursor, values: Mapping[str, Any]) -> KeyRow | None:
     return None if row is None else KeyRow(*row)
 
 
-def revoke(cursor: Cursor, tenant_id: str, identifier: str) -> KeyRow | None:
+def revoke(cursor: Cursor, values: Mapping[str, Any]) -> KeyRow | None:
     """End a tenant's key, once and for all; None when there is none."""
-    run_as_tenant(cursor, REVOKE, {"tenant_id": tenant_id, "id": identifier})
+    run_as_tenant(cursor, REVOKE, values)
     row = cursor.fetchone()
     return None if row is None else KeyRow(*row)
 

@@ -37,10 +37,16 @@ SELECT d.id::text, d.attempts, d.attempts_allowed, d.priority, d.channel, d.tena
        extract(epoch FROM d.next_attempt_at - now())::float8, n.id::text, n.sealed,
        CASE WHEN n.metadata <> '{}' THEN n.metadata::text END, d.device_id::text,
        CASE d.channel WHEN 'EMAIL' THEN u.email WHEN 'SMS' THEN u.phone WHEN 'PUSH' THEN v.token END,
+       n.template, n.template_version, n.locale,
+       n.category, extract(epoch FROM now())::float8, u.status, u.time_zone, v.time_zone, v.is_muted,
+       p.choices, p.quiet_hours,
+       CASE WHEN d.channel <> 'IN_APP' THEN
+            (SELECT true FROM suppression s WHERE s.tenant_id = d.tenant_id AND s.channel = d.channel LIMIT 1) END,
        d.supersede_key, d.fallback_step IS NOT NULL, d.order_at IS NOT NULL
 FROM delivery d
 JOIN notification n ON n.id = d.notification_id AND n.id >= %(low)s::uuid AND n.id < %(high)s::uuid
-LEFT JOIN app_user u ON u.tenant_id = d.tenant_id AND u.id = d.user_id AND d.channel IN ('EMAIL', 'SMS')
+LEFT JOIN app_user u ON u.tenant_id = d.tenant_id AND u.id = d.user_id
+LEFT JOIN preference_set p ON p.tenant_id = d.tenant_id AND p.user_id = d.user_id
 LEFT JOIN device v ON v.tenant_id = d.tenant_id AND v.user_id = d.user_id AND v.id = d.device_id
 WHERE d.id = ANY(%(ids)s::uuid[]) AND d.status IN ('PENDING', 'QUEUED')
   AND (d.expires_at IS NULL OR d.expires_at > now())
@@ -116,8 +122,9 @@ WITH u AS (
               extra, age_seconds, duration_ms)
     WHERE d.id = r.id AND d.id = ANY(%(ids)s::uuid[]) AND d.lease_token = r.token
       AND d.status = ANY('{{SENDING,UNKNOWN}}') AND NOT (d.status = 'UNKNOWN' AND r.outcome = 'unknown')
-    RETURNING d.id, d.attempts, d.tenant_id, d.status, r.provider, r.outcome, r.code, r.detail,
-              now() - make_interval(secs => r.age_seconds) AS started_at, r.duration_ms
+    RETURNING d.id, d.attempts, d.tenant_id, d.user_id, d.notification_id, d.channel, d.status, d.delivered_at,
+              r.provider, r.outcome, r.code, r.detail, now() - make_interval(secs => r.age_seconds) AS started_at,
+              r.duration_ms
 ), a AS (
     INSERT INTO attempt (delivery_id, number, tenant_id, provider, outcome, code, detail, started_at, duration_ms)
     SELECT id, attempts, tenant_id, provider, outcome, code, detail, started_at, duration_ms FROM u
@@ -190,7 +197,9 @@ class Loaded(NamedTuple):
     """What the worker needs to know of a delivery that may still be sent.
 
     `sealed` is what the notification says, None once that was erased; `address` the user's own, sealed too.
-    `due_in` is in seconds, negative once it is due; `metadata` is JSON text.
+    `due_in` is in seconds, negative once it is due; `metadata` is JSON text. `template`, its version and the
+    reader's language are None where the content was given. `now` is the database's clock, in seconds since the
+    epoch. `has_suppressions` says whether the tenant suppresses any address of the channel.
     """
 
     id: str
@@ -206,9 +215,21 @@ class Loaded(NamedTuple):
     metadata: str | None
     device_id: str | None
     address: memoryview | None
-    supersede_key: str | None
-    has_fallback: bool
-    is_ordered: bool
+    template: str | None = None
+    template_version: int | None = None
+    locale: str | None = None
+    category: str = ""
+    now: float = 0.0
+    user_status: str | None = None
+    user_zone: str | None = None
+    device_zone: str | None = None
+    device_is_muted: bool | None = None
+    choices: dict[str, dict[str, bool]] | None = None
+    quiet_hours: dict[str, Any] | None = None
+    has_suppressions: bool | None = None
+    supersede_key: str | None = None
+    has_fallback: bool = False
+    is_ordered: bool = False
 
 
 @dataclass(slots=True)
@@ -249,7 +270,7 @@ def texts(values: Sequence[str | None]) -> str:
     return "{" + ",".join(quoted) + "}"
 
 
-def _rows(connection: Connection, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+def fetch(connection: Connection, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
     """Run a statement and fetch the driver's own tuples: the hot path needs no named columns."""
     result = connection.exec_driver_sql(statement, parameters)
     assert result.cursor is not None
@@ -264,7 +285,7 @@ def load(connection: Connection, ids: Sequence[str]) -> list[Loaded]:
     Rows that are not PENDING or QUEUED, or past their deadline, are absent.
     """
     low, high = day_range([UUID(min(ids)), UUID(max(ids))])
-    found = _rows(connection, LOAD, {"ids": uuids(ids), "low": str(low), "high": str(high)})
+    found = fetch(connection, LOAD, {"ids": uuids(ids), "low": str(low), "high": str(high)})
     return [Loaded._make(row) for row in found]
 
 
@@ -281,7 +302,7 @@ def claim(
 
     Returns (id, lease token, seconds to the end of the lease, seconds to expiry or None), by the database's clock.
     """
-    found = _rows(
+    found = fetch(
         connection,
         CLAIM,
         {
@@ -299,26 +320,26 @@ def record(connection: Connection, batch: Sequence[Recordable], now: float) -> d
 
     `now` is the same monotonic clock as `started`. The batch names each id at most once.
     """
-    found = _rows(
-        connection,
-        RECORD,
-        {
-            "ids": uuids([r.id for r in batch]),
-            "tokens": numbers([r.token for r in batch]),
-            "outcomes": texts([r.outcome for r in batch]),
-            "finals": "{" + ",".join(["t" if r.is_final else "f" for r in batch]) + "}",
-            "codes": texts([r.code for r in batch]),
-            "details": texts([r.detail for r in batch]),
-            "message_ids": texts([r.message_id for r in batch]),
-            "providers": texts([r.provider for r in batch]),
-            "delays": numbers([r.delay_seconds for r in batch]),
-            "graces": numbers([r.grace_seconds for r in batch]),
-            "extras": numbers([r.extra for r in batch]),
-            "ages": numbers([max(now - r.started, 0.0) for r in batch]),
-            "durations": numbers([r.duration_ms for r in batch]),
-        },
-    )
-    return {row[0]: row[1] for row in found}
+    return {row[0]: row[1] for row in fetch(connection, RECORD, outcomes(batch, now))}
+
+
+def outcomes(batch: Sequence[Recordable], now: float) -> dict[str, Any]:
+    """Return the parameters of RECORD."""
+    return {
+        "ids": uuids([r.id for r in batch]),
+        "tokens": numbers([r.token for r in batch]),
+        "outcomes": texts([r.outcome for r in batch]),
+        "finals": "{" + ",".join(["t" if r.is_final else "f" for r in batch]) + "}",
+        "codes": texts([r.code for r in batch]),
+        "details": texts([r.detail for r in batch]),
+        "message_ids": texts([r.message_id for r in batch]),
+        "providers": texts([r.provider for r in batch]),
+        "delays": numbers([r.delay_seconds for r in batch]),
+        "graces": numbers([r.grace_seconds for r in batch]),
+        "extras": numbers([r.extra for r in batch]),
+        "ages": numbers([max(now - r.started, 0.0) for r in batch]),
+        "durations": numbers([r.duration_ms for r in batch]),
+    }
 
 
 def defer(

@@ -113,7 +113,13 @@ def take_turns_and_count(cursor: Cursor, tenant_id: str, wanted: Iterable[Counte
     turns = in_order(turn("frequency", tenant_id, each.user_id, each.category) for each in counted)
     values = {**_arrays(tenant_id, counted), "turns": turns}
     run_as_tenant(cursor, f"{TAKE_TURNS}{COUNT}", values)
-    return {(user_id, category): count for user_id, category, count in cursor}
+    return {(user_id, category): number for user_id, category, number in cursor}
+
+
+def count(cursor: Cursor, tenant_id: str, wanted: Iterable[Counted]) -> dict[tuple[str, str], int]:
+    """Return how many hits each has in its window now, by (user, category), and promise nothing."""
+    run_as_tenant(cursor, COUNT, _arrays(tenant_id, list(wanted)))
+    return {(user_id, category): number for user_id, category, number in cursor}
 
 
 def note(cursor: Cursor, tenant_id: str, hits: Collection[tuple[Counted, str]]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from app.db import fallback, supersede
+from app.db.audit import entry_of
 from app.db.requests import Cursor
 from app.db.tenancy import run_as_tenant
 from app.db.turns import TAKE_TURNS
@@ -42,18 +43,26 @@ WITH given AS (
     ON CONFLICT DO NOTHING
     RETURNING answer
 ), stored AS (
-    INSERT INTO notification (id, tenant_id, user_id, category, priority, sealed, metadata, suppressed,
-                              supersede_key, delivery_count, scheduled_at, expires_at, created_at)
-    SELECT id, tenant_id, user_id, %(category)s, priority, %(sealed)s, %(metadata)s::jsonb, %(suppressed)s::jsonb,
-           %(supersede_key)s, %(delivery_count)s, scheduled_at, expires_at, created_at
+    INSERT INTO notification (id, tenant_id, user_id, category, priority, template, template_version, locale,
+                              sealed, metadata, suppressed, decision, scheduled_local, delivery_count,
+                              scheduled_at, expires_at, created_at, inbox_at,
+                              supersede_key)
+    SELECT id, tenant_id, user_id, %(category)s, priority, %(template)s, %(template_version)s, %(locale)s,
+           %(sealed)s, %(metadata)s::jsonb, %(suppressed)s::jsonb, %(decision)s::jsonb,
+           %(scheduled_local)s::jsonb, %(delivery_count)s, scheduled_at, expires_at,
+           created_at,
+           (SELECT now()
+            FROM unnest(%(channels)s::text[], %(held_until)s::timestamptz[]) AS d (channel, held_until)
+            WHERE d.channel = 'IN_APP' AND greatest(due_at, d.held_until) <= now() LIMIT 1),
+           supersede_key
     FROM given, claimed
 ), made AS (
     INSERT INTO delivery (id, notification_id, tenant_id, user_id, channel, device_id, priority, status,
-                          attempts_allowed, next_attempt_at, relay_at, delivered_at, expires_at, created_at,
-                          supersede_key, fallback_step, order_at)
+                          attempts_allowed, next_attempt_at, relay_at, error_code, delivered_at, expires_at,
+                          created_at, supersede_key, fallback_step, order_at)
     SELECT d.id, g.id, g.tenant_id, g.user_id, d.channel, d.device_id, g.priority,
            CASE WHEN d.channel = 'IN_APP' AND due.at <= now() THEN 'DELIVERED' ELSE 'PENDING' END,
-           %(attempts_allowed)s, due.at, due.at,
+           %(attempts_allowed)s, due.at, due.at, CASE WHEN d.held_until > g.due_at THEN 'quiet_hours' END,
            CASE WHEN d.channel = 'IN_APP' AND due.at <= now() THEN now() END, g.expires_at, g.created_at,
            g.supersede_key, d.step, CASE WHEN g.is_ordered THEN due.at END
     FROM given g, claimed,
@@ -80,23 +89,31 @@ WITH given AS MATERIALIZED (
     SELECT g.*, uuid_extract_timestamp(g.id) AS created_at, greatest(g.scheduled_at, now()) AS due_at,
            greatest(g.scheduled_at, now()) + make_interval(secs => g.expires_in) AS expires_at
     FROM json_to_recordset(%(rows)s::json) AS g (
-        id uuid, user_id text, category text, priority smallint, sealed bytea, metadata jsonb, suppressed jsonb,
+        id uuid, user_id text, category text, priority smallint, template text, template_version integer,
+        locale text, sealed bytea, metadata jsonb, suppressed jsonb, decision jsonb, scheduled_local jsonb,
         scheduled_at timestamptz, expires_in double precision, delivery_ids uuid[], channels text[],
         device_ids uuid[], held_until timestamptz[], supersede_key text,
         fallback_steps smallint[], steps json, is_ordered boolean)
 ), stored AS (
-    INSERT INTO notification (id, tenant_id, user_id, category, priority, sealed, metadata, suppressed,
-                              supersede_key, delivery_count, scheduled_at, expires_at, created_at)
-    SELECT id, %(tenant_id)s, user_id, category, priority, sealed, coalesce(metadata, '{}'),
-           coalesce(suppressed, '[]'), supersede_key, cardinality(channels), scheduled_at, expires_at, created_at
+    INSERT INTO notification (id, tenant_id, user_id, category, priority, template, template_version, locale,
+                              sealed, metadata, suppressed, decision, scheduled_local, delivery_count,
+                              scheduled_at, expires_at, created_at, inbox_at,
+                              supersede_key)
+    SELECT id, %(tenant_id)s, user_id, category, priority, template, template_version, locale, sealed,
+           coalesce(metadata, '{}'), coalesce(suppressed, '[]'), coalesce(decision, '[]'), scheduled_local,
+           cardinality(channels), scheduled_at, expires_at, created_at,
+           CASE WHEN 'IN_APP' = ANY(channels) THEN
+               (SELECT now() FROM unnest(channels, held_until) AS d (channel, held_until)
+                WHERE d.channel = 'IN_APP' AND greatest(due_at, d.held_until) <= now() LIMIT 1) END,
+           supersede_key
     FROM given
 ), made AS (
     INSERT INTO delivery (id, notification_id, tenant_id, user_id, channel, device_id, priority, status,
-                          attempts_allowed, next_attempt_at, relay_at, delivered_at, expires_at, created_at,
-                          supersede_key, fallback_step, order_at)
+                          attempts_allowed, next_attempt_at, relay_at, error_code, delivered_at, expires_at,
+                          created_at, supersede_key, fallback_step, order_at)
     SELECT d.id, g.id, %(tenant_id)s, g.user_id, d.channel, d.device_id, g.priority,
            CASE WHEN d.channel = 'IN_APP' AND due.at <= now() THEN 'DELIVERED' ELSE 'PENDING' END,
-           %(attempts_allowed)s, due.at, due.at,
+           %(attempts_allowed)s, due.at, due.at, CASE WHEN d.held_until > g.due_at THEN 'quiet_hours' END,
            CASE WHEN d.channel = 'IN_APP' AND due.at <= now() THEN now() END, g.expires_at, g.created_at,
            g.supersede_key, d.step, CASE WHEN g.is_ordered THEN due.at END
     FROM given g,
@@ -111,8 +128,9 @@ ACCEPT_MANY = _STORE_MANY + _PRIORITIES
 ACCEPT_MANY_CHAINS = _STORE_MANY + fallback.STEPS.format(given="given g") + _PRIORITIES
 
 READ = """
-SELECT n.id::text, n.user_id, n.category, n.priority, n.sealed, n.metadata, n.suppressed,
-       n.scheduled_at, n.expires_at, n.created_at, n.supersede_key,
+SELECT n.id::text, n.user_id, n.category, n.priority, n.template, n.template_version, n.locale, n.sealed,
+       n.metadata, n.suppressed, n.decision, n.scheduled_local, n.scheduled_at, n.expires_at, n.created_at,
+       n.inbox_at, n.seen_at, n.read_at, n.archived_at, n.deleted_at, n.supersede_key,
        (SELECT coalesce(json_agg(d ORDER BY d.id), '[]') FROM (
             SELECT id, channel, device_id, status, attempts, next_attempt_at, provider, provider_message_id,
                    error_code, last_error, uncertain, cancel_requested_at, sent_at, delivered_at, expires_at
@@ -131,12 +149,16 @@ SELECT n.id::text, n.user_id, n.category, n.priority, n.sealed, n.metadata, n.su
                                     AND notification_id = %(id)s::uuid)) AS a) AS attempts
 FROM notification n
 WHERE n.id = %(id)s::uuid AND (%(user_id)s::text IS NULL OR n.user_id = %(user_id)s::text)
+  AND (n.deleted_at IS NULL OR %(with_deleted)s)
 """
+
+_CANCELLED = """jsonb_build_object('cancelled', (SELECT count(*) FROM cancelled),
+                              'asked_to_end', (SELECT count(*) FROM asked))"""
 
 # The rows are locked in id order and waited for, as every writer of several deliveries does, so that no two of
 # them can wait for each other. What the lock returns is the newest state, so both updates ask `t.status`: a row
 # whose claim committed while this statement waited is still PENDING in the snapshot that they scan `d` with.
-CANCEL = """
+CANCEL = f"""
 WITH target AS MATERIALIZED (
     SELECT id, channel, status FROM delivery
     WHERE id BETWEEN %(low)s::uuid AND %(high)s::uuid AND notification_id = %(id)s::uuid
@@ -156,14 +178,17 @@ WITH target AS MATERIALIZED (
     WHERE d.id = t.id AND d.id BETWEEN %(low)s::uuid AND %(high)s::uuid
       AND t.status IN ('SENDING', 'UNKNOWN') AND d.cancel_requested_at IS NULL
     RETURNING d.id
-)
+), touched AS (
+    SELECT id FROM cancelled UNION ALL SELECT id FROM asked
+), {entry_of("touched", changes=_CANCELLED)}
 SELECT t.id::text, t.channel, t.status, c.id IS NOT NULL AS is_cancelled
 FROM notification n
 LEFT JOIN target t ON true
 LEFT JOIN cancelled c ON c.id = t.id
 WHERE n.id = %(id)s::uuid AND (%(user_id)s::text IS NULL OR n.user_id = %(user_id)s::text)
+  AND (n.deleted_at IS NULL OR %(with_deleted)s)
 ORDER BY t.id
-"""
+"""  # noqa: S608  put together of constants
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,28 +282,34 @@ def find_key(cursor: Cursor, tenant_id: str, route: str, key: str) -> Kept | Non
     return None if row is None else Kept(bytes(row[0]), row[1])
 
 
-def read(cursor: Cursor, tenant_id: str, identifier: UUID, user_id: str | None) -> dict[str, Any] | None:
+def read(
+    cursor: Cursor, tenant_id: str, identifier: UUID, user_id: str | None, *, with_deleted: bool = False
+) -> dict[str, Any] | None:
     """Return a notification by column name, with `deliveries` and `attempts` as lists of objects, or None.
 
-    With a `user_id`, one of another user is not found.
+    With a `user_id`, one of another user is not found; one that was deleted only `with_deleted`.
     """
-    run_as_tenant(cursor, READ, _look_up(tenant_id, identifier, user_id))
+    run_as_tenant(cursor, READ, _look_up(tenant_id, identifier, user_id) | {"with_deleted": with_deleted})
     row = cursor.fetchone()
     return (
         None if row is None else dict(zip((column.name for column in cursor.description or ()), row, strict=True))
     )
 
 
-def cancel(cursor: Cursor, tenant_id: str, identifier: UUID, user_id: str | None) -> list[Found]:
+def cancel(
+    cursor: Cursor, tenant_id: str, identifier: UUID, user_id: str | None, entry: Mapping[str, Any]
+) -> list[Found]:
     """Cancel what has not begun and ask for the rest; no row for no such id, one without an id for no delivery.
 
-    With a `user_id`, one of another user is not found and stays as it is.
+    With a `user_id`, one of another user is not found and stays as it is. `entry` goes into the audit log, if
+    anything was changed.
     """
-    run_as_tenant(cursor, f"{fallback.DROP}{CANCEL}", _look_up(tenant_id, identifier, user_id))
+    values = _look_up(tenant_id, identifier, user_id) | {"with_deleted": False}
+    run_as_tenant(cursor, f"{fallback.DROP}{CANCEL}", {**values, **entry})
     return [Found(*row) for row in cursor]
 
 
-def _look_up(tenant_id: str, identifier: UUID, user_id: str | None) -> dict[str, str | None]:
+def _look_up(tenant_id: str, identifier: UUID, user_id: str | None) -> dict[str, Any]:
     low, high = siblings(identifier)
     return {
         "tenant_id": tenant_id,

@@ -116,7 +116,8 @@ UPDATE delivery d
 SET early_receipt = CASE WHEN d.lease_until IS NOT NULL THEN %(receipt)s::jsonb END,
     status = CASE WHEN d.lease_until IS NOT NULL THEN d.status ELSE 'FAILED' END,
     error_code = CASE WHEN d.lease_until IS NOT NULL THEN d.error_code ELSE %(code)s END,
-    last_error = CASE WHEN d.lease_until IS NOT NULL THEN d.last_error ELSE %(detail)s END,
+    last_error = CASE WHEN d.lease_until IS NOT NULL THEN d.last_error
+                      WHEN NOT starts_with(d.user_id, 'erased:') THEN %(detail)s END,
     updated_at = now()
 WHERE d.id = %(id)s::uuid
   AND ((d.status = 'SENT' AND d.provider_message_id = %(message_id)s)

@@ -6,6 +6,7 @@ of them instead. A cancel request and the count of rescues are forgotten, since 
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 from uuid import UUID
 
 from sqlalchemy.engine import Connection
@@ -19,7 +20,7 @@ UPDATE delivery d
 SET status = 'PENDING', attempts_allowed = LEAST(d.attempts_allowed + %(more)s, 32767), next_attempt_at = now(),
     relay_at = now(), rescues = 0, cancel_requested_at = NULL, error_code = NULL, updated_at = now()
 FROM chosen WHERE d.id = chosen.id AND d.id = ANY(%(ids)s::uuid[]) AND d.status = 'FAILED'
-RETURNING d.id::text, d.priority
+RETURNING d.id::text, d.priority, d.tenant_id
 """
 
 _WHY_NOT = """
@@ -35,10 +36,18 @@ ORDER BY id LIMIT %(limit)s
 """
 
 
-def replay(connection: Connection, ids: Sequence[str], more_attempts: int) -> dict[str, int]:
-    """Make those of `ids` that are FAILED and not expired PENDING; return their priorities by id."""
+class ReplayedRow(NamedTuple):
+    """A delivery that is PENDING again."""
+
+    id: str
+    priority: int
+    tenant_id: str
+
+
+def replay(connection: Connection, ids: Sequence[str], more_attempts: int) -> dict[str, ReplayedRow]:
+    """Make those of `ids` that are FAILED and not expired PENDING; return them by id."""
     rows = connection.exec_driver_sql(_REPLAY, {"ids": list(ids), "more": more_attempts})
-    return {row[0]: row[1] for row in rows}
+    return {row[0]: ReplayedRow(*row) for row in rows}
 
 
 def why_not(connection: Connection, ids: Sequence[str]) -> dict[str, str]:

@@ -17,12 +17,18 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A proven caller. `subject` is the user's id for a USER."""
+    """A proven caller. `subject` is the user's id for a USER.
+
+    `key_id` names the API key that was shown, when it was one. An operator works on this side of the API, by a
+    command; no token or key makes one.
+    """
 
     subject: str
     tenant_id: str
     scopes: frozenset[str]
     role: Role = Role.SERVICE
+    key_id: str | None = None
+    is_operator: bool = False
 
     def has(self, scope: str) -> bool:
         """Tell whether `scope` is granted."""
@@ -38,9 +44,11 @@ class Caller:
 class Proven:
     """A caller, and until when the proof may be relied on without another look. Seconds since the epoch.
 
-    `key_id` names the API key that was shown, when it was one.
+    `key_id` names the API key that was shown, when it was one. `expires_at` is when what was shown ends for good,
+    where that is known: a token says so, a key may be revoked or replaced and is looked at again.
     """
 
     caller: Caller
     until: float
     key_id: str | None = None
+    expires_at: float | None = None

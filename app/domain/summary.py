@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from app.domain.states import OPEN, DeliveryState
 
-_ENDED_WELL = frozenset({DeliveryState.SENT, DeliveryState.DELIVERED})
+ENDED_WELL = frozenset({DeliveryState.SENT, DeliveryState.DELIVERED})
 
 
 class NotificationStatus(StrEnum):
@@ -32,18 +32,20 @@ class NotificationStatus(StrEnum):
 def summarise(states: Collection[DeliveryState], *, goes_on: bool = False) -> NotificationStatus:
     """Return the status of a notification whose deliveries stand at `states`, one item a delivery.
 
-    It `goes_on` when a fallback still waits: what has failed so far is then not the end of it.
+    It `goes_on` when a fallback still waits: what failed or was called off so far is then not the end of it.
     """
     if not states:
         return NotificationStatus.SUPPRESSED
     still_open = sum(state in OPEN for state in states)
     if still_open:
         return NotificationStatus.ACCEPTED if still_open == len(states) else NotificationStatus.IN_PROGRESS
-    ended_well = sum(state in _ENDED_WELL for state in states)
+    ended_well = sum(state in ENDED_WELL for state in states)
     if ended_well:
         return NotificationStatus.COMPLETED if ended_well == len(states) else NotificationStatus.PARTIAL
     if DeliveryState.FAILED in states:
-        return NotificationStatus.IN_PROGRESS if goes_on else NotificationStatus.FAILED
-    if DeliveryState.CANCELLED in states:
-        return NotificationStatus.CANCELLED
-    return NotificationStatus.EXPIRED
+        ended = NotificationStatus.FAILED
+    elif DeliveryState.CANCELLED in states:
+        ended = NotificationStatus.CANCELLED
+    else:
+        return NotificationStatus.EXPIRED
+    return NotificationStatus.IN_PROGRESS if goes_on else ended

@@ -20,6 +20,7 @@ class Device:
 
     id: str
     time_zone: str | None
+    is_suppressed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +34,5 @@ class KnownUser:
     time_zone: str | None = None
     devices: tuple[Device, ...] = ()
     has_muted_devices: bool = False
+    suppressed: frozenset[str] = frozenset()
+    """The channels whose stored address stands on the suppression list."""

@@ -2,10 +2,11 @@
 
 Labels never carry a tenant, an id or an address: the number of series stays bounded whatever is sent.
 
-A bridge or Celery worker can open a port of its own (`METRICS_PORT`); several on one machine take the next free
-ones. The API answers `/metrics` itself. Processes that share a port need `PROMETHEUS_MULTIPROC_DIR` (an empty
-folder, set before the start): the client library keeps every number in files of that folder, so that any of them
-can answer with the sum; who finds the port taken is content. Gauges then show what was written last.
+A bridge, a stream process or a Celery worker can open a port of its own (`METRICS_PORT`); several on one machine
+take the next free ones. The API answers `/metrics` itself. Processes that share a port need
+`PROMETHEUS_MULTIPROC_DIR` (an empty folder, set before the start): the client library keeps every number in files
+of that folder, so that any of them can answer with the sum; who finds the port taken is content. Gauges then show
+what was written last.
 """
 
 import errno
@@ -37,6 +38,7 @@ HTTP_REQUEST_SECONDS = Histogram(
     "http_request_duration_seconds", "Requests by route and status", ("method", "route", "status"), buckets=_FAST
 )
 ACCEPTED = Counter("notification_accepted_total", "Deliveries accepted", ("channel", "priority"))
+SUPPRESSED = Counter("notification_suppressed_total", "Channels without a delivery", ("channel", "reason"))
 REPLAYED = Counter("notification_replayed_total", "Requests answered again from their idempotency key")
 CANCELLED = Counter("notification_cancelled_total", "Deliveries cancelled by a user")
 SUPERSEDED = Counter("delivery_superseded_total", "Deliveries that gave way to a newer notification", ("result",))
@@ -87,12 +89,25 @@ RECORD_LOST = Counter("delivery_record_lost_total", "Outcomes that were not ours
 DEFERRED = Counter("delivery_deferred_total", "Deferrals; they cost no attempt", ("reason",))
 WOKEN = Counter("delivery_ordering_woken_total", "Ordered deliveries made due when the one before ended")
 GIVEN_BACK = Counter("delivery_given_back_total", "Claims given back before a call", ("reason",))
+WITHHELD = Counter(
+    "delivery_withheld_total", "Called off right before the send: the person's mind changed", ("channel", "reason")
+)
 UNRENDERABLE = Counter("delivery_unrenderable_total", "Deliveries that could not be rendered", ("channel",))
 GUARD_REFUSED = Counter("guard_refused_total", "The database forgot a claim: look at it at once")
 PARKED = Gauge("worker_parked", "Ids waiting unclaimed in a worker", ("channel",), multiprocess_mode="livesum")
 IN_FLIGHT = Gauge("worker_in_flight", "Calls in flight", ("channel",), multiprocess_mode="livesum")
 COUNTDOWNS = Counter("delivery_countdown_total", "Retries that asked for a countdown", ("result",))
 RECORD_SECONDS = Histogram("worker_record_seconds", "One batch of outcomes recorded", buckets=_FAST)
+
+# Streams
+STREAMS_OPEN = Gauge("inbox_streams_open", "Streams open now", multiprocess_mode="livesum")
+STREAM_EVENTS = Counter("inbox_stream_events_total", "Events handed to streams, once a stream")
+STREAM_DROPPED = Counter(
+    "inbox_stream_dropped_total", "Events that a stream was not given; `slow` ones became a sync", ("reason",)
+)
+STREAMS_ENDED = Counter("inbox_stream_ended_total", "Streams that ended", ("reason",))
+STREAMS_REFUSED = Counter("inbox_stream_refused_total", "Streams that were not opened", ("status",))
+STREAM_RECONNECTS = Counter("inbox_stream_redis_lost_total", "Connections to Redis lost or not made")
 
 # Recovery
 RESCUED = Counter("delivery_rescued_total", "Rows brought back from a dead hop", ("state",))
@@ -109,9 +124,15 @@ RATE_REFUSED = Counter(
     "Tokens asked for and not granted, once a request for them",
     ("provider", "channel", "priority"),
 )
+REQUESTS_LIMITED = Counter("request_limited_total", "Requests answered with 429", ("limit",))
+CIRCUIT_OPENED = Counter("redis_circuit_opened_total", "Outages of a Redis that requests pass over", ("name",))
 BREAKER_STATE = Gauge(
     "breaker_state", "0 closed, 1 half-open, 2 open", ("provider",), multiprocess_mode="mostrecent"
 )
+
+# Cache
+CACHE_LOOKS = Counter("cache_looks_total", "Look-ups in the cache by what was found", ("namespace", "result"))
+CACHE_COMMANDS = Counter("cache_commands_total", "Commands that nobody waits for, events too", ("result",))
 
 # Upkeep
 PARTITIONS_AHEAD = Gauge(

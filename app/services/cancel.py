@@ -10,9 +10,11 @@ from uuid import UUID
 
 from app.db import notifications
 from app.db.requests import RequestPool
+from app.domain.callers import Caller
 from app.domain.states import OPEN, DeliveryState
 from app.domain.summary import NotificationStatus, summarise
 from app.observability import metrics
+from app.services.audit import audited
 from app.services.refusal import NotFound
 
 
@@ -49,9 +51,12 @@ class Cancel:
     def __init__(self, pool: RequestPool) -> None:
         self._pool = pool
 
-    def __call__(self, tenant_id: str, identifier: UUID, only_user: str | None = None) -> Cancelled:
-        """Cancel a tenant's notification, if it is `only_user`'s; raise NotFound."""
-        rows = self._pool.run(lambda cursor: notifications.cancel(cursor, tenant_id, identifier, only_user))
+    def __call__(self, caller: Caller, identifier: UUID) -> Cancelled:
+        """Cancel a notification of the caller's tenant, or of the one user that the caller is; raise NotFound."""
+        entry = audited(caller, "notification.cancelled", "notification", str(identifier))
+        rows = self._pool.run(
+            lambda cursor: notifications.cancel(cursor, caller.tenant_id, identifier, caller.only_user, entry)
+        )
         if not rows:
             raise NotFound("DOMAIN_NOTIFICATION_NOT_FOUND", "There is no such notification.")
         deliveries = tuple(_outcome(row.id, row) for row in rows if row.id is not None)

@@ -10,7 +10,8 @@ import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 
 _SIGNATURE_BYTES = 16
-_LENGTH_LIMIT = 512
+_LENGTH_LIMIT = 1536
+"""A place may be a user's id: 255 characters, of four bytes each."""
 
 
 class Cursors:

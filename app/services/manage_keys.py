@@ -19,6 +19,7 @@ from app.domain.callers import Caller
 from app.domain.ids import mint as mint_id
 from app.domain.instants import instant
 from app.observability.logging import get_logger
+from app.services.audit import audited
 from app.services.cursors import Cursors
 from app.services.refusal import Forbidden, NotFound, Problem, Refused
 from app.services.tokens import ALL_SCOPES
@@ -68,13 +69,15 @@ class ManageKeys:
             problems = [Problem("scopes", f"{scope} is not a scope") for scope in unknown]
             raise Refused("DOMAIN_SCOPE_UNKNOWN", "A scope does not exist.", problems)
         _may_grant(caller, scopes)
-        new = mint()
-        values = _values(caller, new) | {
-            "id": str(mint_id()[0]),
-            "name": name,
-            "scopes": sorted(set(scopes)),
-            "expires_in": expires_in,
-        }
+        new, new_id = mint(), str(mint_id()[0])
+        given = {"name": name, "scopes": sorted(set(scopes)), "expires_in": expires_in}
+        told = given | {"prefix": new.prefix}
+        values = (
+            _values(caller, new)
+            | given
+            | {"id": new_id}
+            | audited(caller, "api_key.created", "api_key", new_id, told)
+        )
         row = self._pool.run(lambda cursor: api_keys.create(cursor, values))
         _log.info("api_key_created", tenant_id=caller.tenant_id, key_id=row.id, by=caller.subject)
         return Issued(row, new.text)
@@ -94,7 +97,12 @@ class ManageKeys:
         replaced before.
         """
         new, new_id = mint(), str(mint_id()[0])
-        values = _values(caller, new) | {"id": identifier, "new_id": new_id, "overlap": overlap_seconds}
+        told = {"replaced_by": new_id, "prefix": new.prefix, "overlap_seconds": overlap_seconds}
+        values = (
+            _values(caller, new)
+            | {"id": identifier, "new_id": new_id, "overlap": overlap_seconds}
+            | audited(caller, "api_key.rotated", "api_key", identifier, told)
+        )
 
         def replace(cursor: Cursor) -> KeyRow:
             old = api_keys.find(cursor, caller.tenant_id, identifier)
@@ -112,7 +120,8 @@ class ManageKeys:
 
     def revoke(self, caller: Caller, identifier: str) -> KeyRow:
         """End a key of the caller's tenant; again is harmless. Raises NotFound."""
-        row = self._pool.run(lambda cursor: api_keys.revoke(cursor, caller.tenant_id, identifier))
+        values = {"id": identifier} | audited(caller, "api_key.revoked", "api_key", identifier)
+        row = self._pool.run(lambda cursor: api_keys.revoke(cursor, values))
         if row is None:
             raise _not_found()
         _log.info("api_key_revoked", tenant_id=caller.tenant_id, key_id=row.id, by=caller.subject)

@@ -3,7 +3,8 @@
 Ids are minted only on the day of acceptance, so yesterday (a request that crossed midnight, a slow clock) to
 `partitions_ahead_days` from now is all that can be needed. Run by beat and after a migration; any number of them
 at once take turns. A week ahead means that upkeep may be dead for a week before anyone notices in the traffic;
-`arauto doctor` and the metric `partitions_ahead_days` notice on the first day.
+`arauto doctor` and the metric `partitions_ahead_days` notice on the first day. The audit log has months instead of
+days, and three of them ahead.
 """
 
 from dataclasses import dataclass
@@ -11,12 +12,14 @@ from datetime import date, timedelta
 
 from sqlalchemy.engine import Engine
 
-from app.db import partitions
+from app.db import audit_partitions, partitions
 from app.db.partitions import TABLES, Partition
+from app.domain.months import month_after, month_before
 from app.observability import metrics
 from app.observability.logging import get_logger
 
 _LOCK_SECONDS = 5.0
+_MONTHS_AHEAD = 3
 _log = get_logger(__name__)
 
 
@@ -36,12 +39,23 @@ class PartitionsAhead:
         with self.engine.begin() as connection:
             today = partitions.today(connection)
             missing = self._missing(partitions.attached(connection), today)
+            has_months = not _missing_months(audit_partitions.attached(connection), today)
+        if not has_months:
+            self._make_months(today)
         made = sum(self._make(day) for day in sorted({partition.day for partition in missing}))
         metrics.PARTITIONS_AHEAD.set(self.ahead_days)
         metrics.UPKEEP_LAST_RUN.labels("partitions").set_to_current_time()
         if made:
             _log.info("partitions_made", count=made, until=str(today + timedelta(days=self.ahead_days)))
         return made
+
+    def _make_months(self, today: date) -> None:
+        with self.engine.begin() as connection:
+            partitions.lock(connection, _LOCK_SECONDS)
+            missing = _missing_months(audit_partitions.attached(connection), today)
+            for month in missing:
+                audit_partitions.make(connection, month)
+        _log.info("audit_months_made", count=len(missing))
 
     def _missing(self, present: set[Partition], today: date) -> set[Partition]:
         days = [today + timedelta(days=offset) for offset in range(-1, self.ahead_days + 1)]
@@ -55,3 +69,10 @@ class PartitionsAhead:
             for partition in wanted:
                 partitions.make(connection, partition)
         return len(wanted)
+
+
+def _missing_months(present: set[date], today: date) -> list[date]:
+    months = [month_before(today.replace(day=1))]
+    for _ in range(_MONTHS_AHEAD + 1):
+        months.append(month_after(months[-1]))
+    return [month for month in months if month not in present]

@@ -9,6 +9,7 @@ import orjson
 
 from app.db import notifications
 from app.db.requests import RequestPool
+from app.domain import masking
 from app.domain.instants import instant
 from app.domain.kinds import Channel, Priority
 from app.domain.states import DeliveryState
@@ -34,9 +35,22 @@ class ReadNotification:
         self._vault = vault
         self._settings = settings
 
-    def __call__(self, tenant_id: str, identifier: UUID, only_user: str | None = None) -> dict[str, Any]:
-        """Return a tenant's notification as the API shows it, if it is `only_user`'s; raise NotFound."""
-        row = self._pool.run(lambda cursor: notifications.read(cursor, tenant_id, identifier, only_user))
+    def __call__(
+        self,
+        tenant_id: str,
+        identifier: UUID,
+        only_user: str | None = None,
+        *,
+        with_deleted: bool = False,
+        shows_addresses: bool = False,
+    ) -> dict[str, Any]:
+        """Return a tenant's notification as the API shows it, if it is `only_user`'s; raise NotFound.
+
+        Recipients are masked unless `shows_addresses`.
+        """
+        row = self._pool.run(
+            lambda cursor: notifications.read(cursor, tenant_id, identifier, only_user, with_deleted=with_deleted)
+        )
         if row is None:
             raise NotFound("DOMAIN_NOTIFICATION_NOT_FOUND", "There is no such notification.")
         attempts: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -45,9 +59,19 @@ class ReadNotification:
             attempts[attempt.pop("delivery_id")].append(attempt)
         priority = Priority(row["priority"])
         said = opened(self._vault, tenant_id, row["id"], row["sealed"])
-        return _notification(row, said, priority) | {
-            "deliveries": [self._delivery(each, priority, attempts[each["id"]]) for each in row["deliveries"]]
+        return _notification(row, said, priority, shows_addresses=shows_addresses) | {
+            "deleted_at": instant(row["deleted_at"]) if row["deleted_at"] else None,
+            "deliveries": [self._delivery(each, priority, attempts[each["id"]]) for each in row["deliveries"]],
         }
+
+    def listed(self, tenant_id: str, row: dict[str, Any], *, shows_addresses: bool) -> dict[str, Any]:
+        """Return a row of `app.db.lists.page` as a list shows it: as one alone, but without attempts."""
+        priority = Priority(row["priority"])
+        said = opened(self._vault, tenant_id, row["id"], row["sealed"])
+        deliveries = [self._delivery(each, priority, []) for each in row["deliveries"]]
+        for delivery in deliveries:
+            del delivery["attempts"]
+        return _notification(row, said, priority, shows_addresses=shows_addresses) | {"deliveries": deliveries}
 
     def _delivery(self, row: dict[str, Any], priority: Priority, attempts: list[dict[str, Any]]) -> dict[str, Any]:
         status = DeliveryState(row["status"])
@@ -94,7 +118,12 @@ def opened(vault: Vault, tenant_id: str, identifier: str, sealed: memoryview | N
     return said
 
 
-def _notification(row: dict[str, Any], said: dict[str, Any], priority: Priority) -> dict[str, Any]:
+def _notification(
+    row: dict[str, Any], said: dict[str, Any], priority: Priority, *, shows_addresses: bool
+) -> dict[str, Any]:
+    recipients = said.get("recipients", {})
+    if not shows_addresses:
+        recipients = {channel: masking.recipient(channel, text) for channel, text in recipients.items()}
     return {
         "id": row["id"],
         "status": summarise(
@@ -105,8 +134,12 @@ def _notification(row: dict[str, Any], said: dict[str, Any], priority: Priority)
         "user_id": row["user_id"],
         "category": row["category"],
         "priority": priority.name,
-        "content": {"title": said.get("title", ""), "body": said.get("body", "")},
-        "recipients": said.get("recipients", {}),
+        "template": row["template"],
+        "template_version": row["template_version"],
+        "locale": row["locale"],
+        "content": {"title": said.get("title", ""), "body": said.get("body", "")}
+        | ({"html": said["html"]} if "html" in said else {}),
+        "recipients": recipients,
         "metadata": row["metadata"],
         "scheduled_at": instant(row["scheduled_at"]) if row["scheduled_at"] else None,
         "expires_at": instant(row["expires_at"]) if row["expires_at"] else None,
@@ -116,7 +149,15 @@ def _notification(row: dict[str, Any], said: dict[str, Any], priority: Priority)
             for each in row["steps"] or ()
         ],
         "suppressed": row["suppressed"],
-    }
+        "decision": row["decision"] or [],
+        "scheduled_local": row["scheduled_local"],
+    } | marks(row)
+
+
+def marks(row: dict[str, Any]) -> dict[str, str | None]:
+    """Return what became of a notification in the inbox, as the API shows it."""
+    names = ("inbox_at", "seen_at", "read_at", "archived_at")
+    return {name: None if row[name] is None else instant(row[name]) for name in names}
 
 
 def _note(status: DeliveryState, *, is_uncertain: bool) -> str | None:

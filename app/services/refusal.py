@@ -35,12 +35,18 @@ class Forbidden(Refused):
 
 
 class Unauthenticated(Exception):  # noqa: N818  an answer too
-    """Who calls is not proven. `code` begins with AUTH_."""
+    """Who calls is not proven. `code` begins with AUTH_.
 
-    def __init__(self, code: str, message: str) -> None:
+    `tenant_id` and `subject` say who it was, for the audit log, where that is known in spite of it: of a key or
+    token that was good once, or whose prefix is. No answer tells them.
+    """
+
+    def __init__(self, code: str, message: str, tenant_id: str = "", subject: str = "") -> None:
         super().__init__(message)
         self.code = code
         self.message = message
+        self.tenant_id = tenant_id
+        self.subject = subject
 
 
 class Unavailable(Exception):  # noqa: N818  an answer too

@@ -4,19 +4,23 @@ Each batch is one short transaction. What a crash of a worker counted against an
 be claimed again, else the first new try would end it at once; the relay is told after the commit.
 """
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
 
 from sqlalchemy.engine import Engine
 
-from app.db import partitions
+from app.db import audit, partitions
 from app.db import replay as rows
+from app.domain.audit import Entry
 from app.domain.ids import day_floor, first_id_at
 from app.domain.kinds import Priority
 from app.observability import metrics
 from app.observability.logging import get_logger
+from app.services.audit import entry
+from app.services.operators import operator
 
 _BATCH = 500
 _log = get_logger(__name__)
@@ -72,22 +76,40 @@ class Replay:
                     )
                 if not ids:
                     break
-                self._batch(ids, result)
+                self._batch(ids, result, code)
                 progress(len(result.replayed) + len(result.refused))
                 after = UUID(ids[-1])
         return result
 
-    def _batch(self, ids: Sequence[str], result: Replayed) -> None:
+    def _batch(self, ids: Sequence[str], result: Replayed, code: str = "") -> None:
         self.forget_crashes(ids)
         with self.engine.begin() as connection:
-            priorities = rows.replay(connection, ids, self.more_attempts)
-        missed = [one for one in ids if one not in priorities]
+            replayed = rows.replay(connection, ids, self.more_attempts)
+            audit.add_within(connection, _entries(replayed.values(), code))
+        missed = [one for one in ids if one not in replayed]
         if missed:
             with self.engine.connect() as connection:
                 reasons = rows.why_not(connection, missed)
             result.refused.update({one: reasons.get(one, "does not exist") for one in missed})
-        result.replayed.extend(one for one in ids if one in priorities)
-        metrics.REPLAYED_DELIVERIES.inc(len(priorities))
-        _log.info("deliveries_replayed", count=len(priorities), refused=len(missed))
-        for priority in sorted(set(priorities.values())):
+        result.replayed.extend(one for one in ids if one in replayed)
+        metrics.REPLAYED_DELIVERIES.inc(len(replayed))
+        _log.info("deliveries_replayed", count=len(replayed), refused=len(missed))
+        for priority in sorted({row.priority for row in replayed.values()}):
             self.nudge(Priority(priority))
+
+
+def _entries(replayed: Iterable[rows.ReplayedRow], code: str) -> list[Entry]:
+    """Return an entry of the audit log for each tenant of a batch."""
+    by_tenant: dict[str, list[str]] = defaultdict(list)
+    for row in replayed:
+        by_tenant[row.tenant_id].append(row.id)
+    return [
+        entry(
+            operator(tenant_id),
+            "delivery.replayed",
+            "delivery",
+            ids[0] if len(ids) == 1 else code or "several",
+            {"count": len(ids), "first": min(ids), "last": max(ids)} | ({"error_code": code} if code else {}),
+        )
+        for tenant_id, ids in sorted(by_tenant.items())
+    ]

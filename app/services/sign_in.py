@@ -32,6 +32,10 @@ class SignIn:
 
     def caller(self, header: str | None) -> Caller:
         """Return who sent the header; raise Unauthenticated, or Unavailable when that cannot be told now."""
+        return self.proven(header).caller
+
+    def proven(self, header: str | None) -> Proven:
+        """Return the same with how long it may be relied on, for what lasts longer than a request."""
         kind, _, credential = (header or "").partition(" ")
         if kind.lower() != "bearer" or not credential:
             raise Unauthenticated(
@@ -42,7 +46,7 @@ class SignIn:
             known = self._prove(credential)
         if known.key_id is not None:
             self._note_use(known.key_id)
-        return known.caller
+        return known
 
     def _prove(self, credential: str) -> Proven:
         self._known.pop(credential, None)

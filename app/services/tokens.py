@@ -13,8 +13,16 @@ ALL_SCOPES = (
     "notifications:write",
     "receipts:write",
     "keys:manage",
+    "users:read",
+    "users:write",
     "preferences:read",
     "preferences:write",
+    "suppressions:read",
+    "suppressions:write",
+    "recipients:read",
+    "audit:read",
+    "templates:read",
+    "templates:write",
 )
 
 

@@ -27,7 +27,7 @@ class VerifyKey:
         self._pool = pool
         self._trusted_seconds = trusted_seconds
         self._clock = clock
-        self._refused: dict[bytes, tuple[float, str, str]] = {}
+        self._refused: dict[bytes, tuple[float, Unauthenticated]] = {}
 
     def __call__(self, text: str) -> Proven:
         """Return who the key stands for; raise Unauthenticated, or what the pool raises."""
@@ -37,28 +37,39 @@ class VerifyKey:
         found = digest(text)
         refused = self._refused.get(found)
         if refused is not None and self._clock() < refused[0]:
-            raise Unauthenticated(*refused[1:])
+            raise _again(refused[1])
         try:
             return self._look_up(prefix, found)
         except Unauthenticated as error:
             if len(self._refused) >= _REMEMBERED:
                 self._refused.clear()
-            self._refused[found] = (self._clock() + self._trusted_seconds, error.code, error.message)
+            self._refused[found] = (self._clock() + self._trusted_seconds, error)
             raise
 
-    def _look_up(self, prefix: str, found: bytes) -> Proven:
+    def again(self, prefix: str) -> Proven:
+        """Return the same for a key that was shown before, and is now known by its prefix alone."""
+        return self._look_up(prefix, None)
+
+    def _look_up(self, prefix: str, found: bytes | None) -> Proven:
         key = self._pool.run(lambda cursor: api_keys.look_up(cursor, prefix))
         # Whose digest differs has guessed a prefix at best, and learns nothing else about that key.
-        if key is None or not hmac.compare_digest(key.digest, found):
+        if key is None:
             raise _unknown()
+        if found is not None and not hmac.compare_digest(key.digest, found):
+            raise _unknown(key.tenant_id, prefix)
         if key.is_revoked:
-            raise Unauthenticated("AUTH_KEY_REVOKED", "The API key was revoked.")
+            raise Unauthenticated("AUTH_KEY_REVOKED", "The API key was revoked.", key.tenant_id, prefix)
         left = self._trusted_seconds if key.seconds_left is None else key.seconds_left
         if left <= 0:
-            raise Unauthenticated("AUTH_KEY_EXPIRED", "The API key is out of date.")
-        caller = Caller(prefix, key.tenant_id, frozenset(key.scopes))
+            raise Unauthenticated("AUTH_KEY_EXPIRED", "The API key is out of date.", key.tenant_id, prefix)
+        caller = Caller(prefix, key.tenant_id, frozenset(key.scopes), key_id=key.id)
         return Proven(caller, self._clock() + min(left, self._trusted_seconds), key.id)
 
 
-def _unknown() -> Unauthenticated:
-    return Unauthenticated("AUTH_KEY_INVALID", "There is no such API key.")
+def _unknown(tenant_id: str = "", prefix: str = "") -> Unauthenticated:
+    return Unauthenticated("AUTH_KEY_INVALID", "There is no such API key.", tenant_id, prefix)
+
+
+def _again(earlier: Unauthenticated) -> Unauthenticated:
+    """Return the same refusal without the traceback of the earlier one, which would grow with each raise."""
+    return Unauthenticated(earlier.code, earlier.message, earlier.tenant_id, earlier.subject)

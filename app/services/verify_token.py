@@ -51,10 +51,8 @@ class VerifyToken:
                 audience=self._audience,
                 issuer=self._issuer,
                 leeway=self._leeway,
-                options={"require": ["exp", "sub"], "verify_aud": self._audience is not None},
+                options={"require": ["exp", "sub"], "verify_aud": self._audience is not None, "verify_exp": False},
             )
-        except jwt.ExpiredSignatureError as error:
-            raise _expired() from error
         except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as error:
             raise _invalid("The token cannot be accepted.") from error
         return self._proven(claims)
@@ -71,20 +69,24 @@ class VerifyToken:
     def _proven(self, claims: dict[str, Any]) -> Proven:
         now = self._clock()
         expires_at = claims["exp"]
-        if not isinstance(expires_at, int | float) or expires_at > now + self._lifetime + self._leeway:
+        # Put so that a NaN, which compares with nothing, is refused too.
+        if not isinstance(expires_at, int | float) or not expires_at <= now + self._lifetime + self._leeway:
             raise _invalid(f"A token may live {self._lifetime} seconds at most.")
-        if expires_at <= now:
-            raise _expired()
         for name in ("sub", "tenant"):
             value = claims.get(name)
             if not isinstance(value, str) or not 0 < len(value) <= _NAME_LIMIT or not value.isprintable():
                 raise _invalid(f"The token's {name} must be text of 1 to {_NAME_LIMIT} characters.")
+        if expires_at <= now:
+            raise Unauthenticated(
+                "AUTH_TOKEN_EXPIRED", "The token is out of date.", claims["tenant"], claims["sub"]
+            )
         scope = claims.get("scope", "" if claims.get("role") == Role.ADMIN else None)
         if not isinstance(scope, str):
             raise _invalid("The token's scope must be text, scopes separated by spaces.")
         caller = Caller(claims["sub"], claims["tenant"], frozenset(scope.split()), _role(claims))
         until = float(expires_at)
-        return Proven(caller, until if self._find_key is None else min(until, now + _KEY_TRUSTED_SECONDS))
+        relied_until = until if self._find_key is None else min(until, now + _KEY_TRUSTED_SECONDS)
+        return Proven(caller, relied_until, expires_at=until)
 
 
 def _role(claims: dict[str, Any]) -> Role:
@@ -97,7 +99,3 @@ def _role(claims: dict[str, Any]) -> Role:
 
 def _invalid(message: str) -> Unauthenticated:
     return Unauthenticated("AUTH_TOKEN_INVALID", message)
-
-
-def _expired() -> Unauthenticated:
-    return Unauthenticated("AUTH_TOKEN_EXPIRED", "The token is out of date.")

@@ -27,6 +27,8 @@ _UNSAFE_IN_ID = re.compile(r"[^A-Za-z0-9._-]")
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _LONG_LINE = re.compile(rb"[^\r\n]{998}")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9 !#$%&'*+/=?^_`{|}~-]*")
+_LINK = re.compile(r"https?://[\x21-\x3b\x3d\x3f-\x7e]+")
+_FOLD_AT = 900
 LOCAL_OCTETS = 64
 DOMAIN_OCTETS = 253
 
@@ -110,11 +112,21 @@ def render(message: Message, default_sender: Sender) -> Mail:
         f"Message-ID: <{reference}@{sender.address.domain}>\r\n"
         f"X-Arauto-Reference: {reference}\r\n"
         "Auto-Submitted: auto-generated\r\n"
+        f"{_unsubscribe(message.unsubscribe_url)}"
         "MIME-Version: 1.0\r\n"
     ).encode()
     text = _part("plain", message.body)
     content = headers + (_alternative(text, _part("html", message.html)) if message.html else text)
     return Mail(str(sender.address), str(recipient), content, not recipient.local.isascii())
+
+
+def _unsubscribe(url: str | None) -> str:
+    """Return the pair of headers of RFC 8058. Readers pass over white space inside <>, so a long URL is folded."""
+    if url is None or not _LINK.fullmatch(url):
+        return ""
+    pieces = [url[start : start + _FOLD_AT] for start in range(0, len(url), _FOLD_AT)]
+    folded = "\r\n ".join(pieces)
+    return f"List-Unsubscribe: <{folded}>\r\nList-Unsubscribe-Post: List-Unsubscribe=One-Click\r\n"
 
 
 def _part(subtype: str, text: str) -> bytes:

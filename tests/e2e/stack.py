@@ -60,6 +60,11 @@ class Stack:
         return {process["name"]: process["pid"] for process in self.info["processes"]}
 
     @property
+    def bearer(self) -> dict[str, str]:
+        """Headers that prove a service of tenant demo."""
+        return {"Authorization": f"Bearer {self.info['token']}"}
+
+    @property
     def sandbox(self) -> Sandbox:
         """Its provider simulator."""
         return Sandbox(self.info["sandbox"], "")

@@ -10,11 +10,12 @@ import pytest
 
 from app.queues import LANES
 from tests.e2e.stack import Stack, is_running, marked
+from tests.stream_client import Follower, publish
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
-NAMES = {"postgres", "valkey", "kafka", "sandbox", "api", "beat", "relay", "bridge", "flower"}
+NAMES = {"postgres", "valkey", "kafka", "sandbox", "api", "stream", "beat", "relay", "bridge", "flower"}
 NAMES |= {f"worker-{lane.queue}" for lane in LANES.values()}
 
 
@@ -29,12 +30,17 @@ def test_a_stack_on_apache_kafka_from_the_first_start_to_a_start_after_kill_9(tm
     with Stack(data).until_ready() as stack:
         assert set(stack.info) == {
             *("api", "flower", "sandbox", "token", "database_url", "redis_url", "kafka_bootstrap", "broker"),
-            "processes",
+            *("stream", "processes"),
         }
         assert stack.info["broker"] == "kafka"
         pids = stack.pids
         assert set(pids) == NAMES
         assert all(map(is_running, pids.values()))
+
+        with Follower(int(stack.info["stream"].rpartition(":")[2]), stack.bearer, user_id="42") as inbox:
+            inbox.until("sync")
+            publish(stack.info["redis_url"], "42", "n1")
+            inbox.until("created")
 
         first = stack.accept("first")
         eventually(lambda: stack.has_sent(first), seconds=20)
@@ -73,7 +79,7 @@ def test_a_second_stack_beside_the_first_on_the_light_broker(tmp_path: Path) -> 
         one.until_ready()
         two.until_ready()
         assert one.info["broker"] == two.info["broker"] == "light"
-        for name in ("api", "database_url", "redis_url", "sandbox", "flower", "kafka_bootstrap"):
+        for name in ("api", "stream", "database_url", "redis_url", "sandbox", "flower", "kafka_bootstrap"):
             assert one.info[name] != two.info[name]
         accepted = one.accept("only here")
         eventually(lambda: one.has_sent(accepted), seconds=30)

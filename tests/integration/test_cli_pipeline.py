@@ -157,6 +157,8 @@ def test_dead_letters_are_listed_and_put_back(arauto: CommandLine, settings: Set
     assert arauto("dlq", "replay").code == 2
     assert arauto("dlq", "replay", "99-99", "--json").code == 1
     assert arauto("dlq", "replay", "--all", "--json").json == {"replayed": 1}
+    noted = arauto("audit", "--action", "dead_letter", "--json").json["data"]
+    assert [entry["resource"]["id"] for entry in noted] == ["all", "99-99"]
     assert arauto("dlq", "list", "--json").json == []
 
 

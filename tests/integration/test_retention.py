@@ -17,7 +17,7 @@ _OLD = 40
 
 
 def retention(engine: Engine) -> Retention:
-    return Retention(engine, retention_days=30, idempotency_days=7)
+    return Retention(engine, retention_days=30, idempotency_days=7, audit_days=400)
 
 
 def tables(engine: Engine) -> set[str]:

@@ -47,6 +47,7 @@ def test_compose_has_every_part():
     """The parts of `make run`, the two jobs and the mail catcher."""
     assert set(SERVICES) == {
         *("postgres", "valkey", "kafka", "mail", "sandbox", "migrate", "topics", "api", "beat", "relay", "bridge"),
+        "stream",
         *("worker-high", "worker-normal", "worker-low", "flower"),
     }
 
@@ -127,7 +128,7 @@ def _without_places(command: list[str]) -> list[str]:
 
 def test_compose_and_make_run_start_the_same_commands():
     """Each process and job of the supervisor is a service of compose with the same command."""
-    ports = dict.fromkeys(("api", "sandbox", "smtp", "flower"), 1)
+    ports = dict.fromkeys(("api", "stream", "sandbox", "smtp", "flower"), 1)
     known = [*parts(ports, with_kafka=True), *jobs(with_kafka=True)]
     supervised = {part.name: _without_places(_as_typed(part.command)) for part in known}
     assert {key: _without_places(service["command"]) for key, service in OURS.items()} == supervised

@@ -2,7 +2,8 @@
 
 import re
 
-from app.api.auth import routes_without_scope
+from app.api.auth import kinds_of_routes, routes_without_scope
+from app.domain.request_kinds import RequestKind
 from app.factory import create_app
 from app.settings import Settings
 
@@ -31,6 +32,26 @@ def _document() -> dict:
 def test_every_route_says_who_may_call_it():
     """A view that neither asks for a scope nor is declared public would be open by accident."""
     assert routes_without_scope(_app()) == []
+
+
+def test_every_route_is_counted_as_something():
+    """A view that asks for a scope has a kind for each of its methods; marks of what was read have their own.
+
+    Fails for a method that no kind knows, and for a read mark that would use up the fifty writes of a minute.
+    """
+    kinds = kinds_of_routes(_app())
+    assert {path for path, _ in kinds} >= {"/v1/notifications", "/v1/audit"}
+    assert [route for route, kind in kinds.items() if kind is None] == []
+    marks = {route for route in kinds if re.search(r"/(un)?read(-all)?$", route[0]) and route[1] != "GET"}
+    assert all(kinds[route] is RequestKind.READ_MARK for route in marks), marks
+
+
+def test_every_route_with_a_scope_documents_429():
+    """Each of them can answer so, and says it."""
+    for path, verbs in _document()["paths"].items():
+        for verb, operation in verbs.items():
+            if verb != "parameters" and operation.get("security"):
+                assert "429" in operation["responses"], (verb, path)
 
 
 def test_the_openapi_document_equals_the_routes():
@@ -64,7 +85,7 @@ def test_every_operation_describes_its_errors():
         for verb, operation in verbs.items():
             if path.startswith("/v1") and verb != "parameters":
                 answers = set(operation["responses"])
-                assert answers & {"default", "401", "422"}, (verb, path)
+                assert answers & {"default", "401", "404"}, (verb, path)
 
 
 def test_the_docs_page_loads_nothing_from_elsewhere():

@@ -15,6 +15,7 @@ from tests.meta import ROOT
 VERBS = {
     "notifications.CANCEL": ("cancel",),
     "supersede.SUPERSEDE": ("supersede",),
+    "erasures.CANCEL": ("cancel",),
     "outbox.MARK_QUEUED": ("publish",),
     "outbox.BRING_BACK": ("rescue_queued",),
     "deliveries.CLAIM": ("claim",),
@@ -23,6 +24,9 @@ VERBS = {
     "deliveries.REJECT": ("reject_unrenderable",),
     "deliveries.GIVE_BACK": ("give_back",),
     "deliveries.RECORD": ("mark_sent", "retry", "reject", "mark_unknown"),
+    "withhold.HOLD": ("defer",),
+    "withhold.WITHHOLD": ("withhold",),
+    "inbox_arrivals.RECORD_INBOX": ("mark_sent", "retry", "reject", "mark_unknown"),
     "recovery.RESCUE_SENDING": ("rescue_sending",),
     "recovery.RESOLVE": ("resolve_resend", "resolve_hold"),
     "recovery.EXPIRE": ("expire",),
@@ -36,6 +40,7 @@ NOTED_WHILE = {
     "recovery.RECEIPT_NEGATIVE": {"SENDING"},
     "notifications.CANCEL": {"SENDING", "UNKNOWN"},
     "supersede.SUPERSEDE": {"SENDING", "UNKNOWN"},
+    "erasures.CANCEL": {"SENDING", "UNKNOWN"},
 }
 STATES = "|".join(state.value for state in DeliveryState)
 

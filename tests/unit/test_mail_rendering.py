@@ -35,6 +35,27 @@ def lines_of(text: str) -> list[str]:
     return text.replace("\r\n", "\n").replace("\r", "\n").rstrip("\n").split("\n")
 
 
+@pytest.mark.parametrize("length", [60, 900, 901, 4000])
+def test_the_unsubscribe_pair_is_written_and_read_back(length):
+    """RFC 8058: both headers, the link whole once white space inside <> is passed over, no line too long."""
+    url = "https://notify.example.com/v1/unsubscribe/".ljust(length, "A")
+    raw = render(message(unsubscribe_url=url), SENDER).content
+    mail = read(raw)
+    assert "".join(str(mail["List-Unsubscribe"]).split()) == f"<{url}>"
+    assert mail["List-Unsubscribe-Post"] == "List-Unsubscribe=One-Click"
+    assert all(len(line) <= 998 for line in raw.split(b"\r\n"))
+    assert set(mail.keys()) == HEADERS | {"List-Unsubscribe", "List-Unsubscribe-Post"}
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://a.de/x\r\nBcc: b@a.de", "https://a.de/> <x", "javascript:x", "", "https://a.de/é"],
+)
+def test_what_is_no_link_adds_no_header(url):
+    """The link is made by the service; anything else could add headers. Fails when it is not looked at."""
+    assert set(read(render(message(unsubscribe_url=url), SENDER).content).keys()) == HEADERS
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.text(max_size=400), st.text(max_size=3000))
 def test_any_text_arrives_and_adds_no_header(title, body):

@@ -5,27 +5,26 @@ A read comes first: whether the key was used before, and what is known of the us
 transaction that stores, so of two requests that both read "not used" one stores and the other finds its answer.
 """
 
-import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from app.db import accept_context, frequency, notifications
+from app.db import accept_context, notifications, templates
 from app.db.accept_context import Known
 from app.db.requests import Cursor, RequestPool
 from app.db.transactions import transaction
-from app.domain.frequency import FrequencyCap
 from app.domain.kinds import Channel, Priority
-from app.domain.users import KnownUser
 from app.observability import metrics
+from app.rendering.library import Key, Library, Version, version_of
 from app.sealing import Vault
 from app.services.accept.capped import CapCount, cap_of
-from app.services.accept.plan import CAPPED, Plan, plan
-from app.services.accept.rows import NOISE_BYTES, Rows, ids_of
+from app.services.accept.deciding import Deciding, Prepared
+from app.services.accept.plan import CAPPED, Plan
+from app.services.accept.rows import Rows
 from app.services.accept.submission import Answer, IdempotencyKey, Submission
-from app.services.refusal import Problem, Refused
+from app.services.arrivals import Arrivals
+from app.services.refusal import Refused
 
 Nudge = Callable[[Priority], None]
 """Wakes the relay after a commit. Never raises and never blocks: the relay's own tick does the same, later."""
@@ -43,15 +42,26 @@ class _Written:
 
 
 class Accept:
-    """The use case. Holds no state between calls."""
+    """The use case. Holds no state between calls but the versions of templates, which never change."""
 
     def __init__(
-        self, pool: RequestPool, vault: Vault, nudge: Nudge, *, attempts_allowed: int, schedule_max_days: int
+        self,
+        pool: RequestPool,
+        vault: Vault,
+        nudge: Nudge,
+        arrivals: Arrivals,
+        *,
+        library: Library,
+        attempts_allowed: int,
+        schedule_max_days: int,
+        spread_seconds: float = 0.0,
     ) -> None:
         self._pool = pool
-        self._rows = Rows(vault, attempts_allowed)
+        self._arrivals = arrivals
+        self._library = library
+        self._deciding = Deciding(vault, library, schedule_max_days)
+        self._rows = Rows(vault, attempts_allowed, spread_seconds)
         self._nudge = nudge
-        self._horizon = timedelta(days=schedule_max_days)
 
     def one(self, tenant_id: str, submission: Submission, key: IdempotencyKey) -> Answer:
         """Store one notification, or return what the key already stands for.
@@ -59,22 +69,27 @@ class Accept:
         Raises Refused when it cannot be done, or when the key belongs to another request. A connection that was
         lost before the answer is tried again on another: the key makes that safe, even if the first did commit.
         """
-        asked = accept_context.Asked(submission.user_id, submission.category, key.route, key.key)
-        known = self._pool.run(lambda cursor: accept_context.read(cursor, tenant_id, asked))
+        asked = self._deciding.asked(tenant_id, submission)
+        known = self._pool.run(lambda cursor: accept_context.read(cursor, tenant_id, asked, key.route, key.key))
         if known.kept is not None:
             return _replayed(known.kept, key)
-        self._check(submission)
-        if cap_of(submission, known.cap) is None:
-            made = plan(submission, known.user)
-            row = self._rows.row(tenant_id, submission, made, key)
-            stored, kept = self._pool.run(lambda cursor: _store_or_find(cursor, row))
-        else:
-            stored, kept, made = self._pool.run(
-                lambda cursor: self._store_capped(cursor, tenant_id, submission, known, key)
-            )
+        prepared = self._prepare_one(tenant_id, submission, known)
+        with self._arrivals.expected([(tenant_id, submission.user_id)] if prepared.may_change_inbox else []):
+            if cap_of(submission, known) is None:
+                made = prepared.plan()
+                row = self._rows.row(tenant_id, prepared.submission, made, key)
+                stored, kept = self._pool.run(lambda cursor: _store_or_find(cursor, row))
+            else:
+                stored, kept, made, row = self._pool.run(
+                    lambda cursor: self._store_capped(cursor, tenant_id, prepared, key)
+                )
         if stored is not None:
+            if made.is_for_inbox and stored.is_due:
+                self._arrivals.tell(tenant_id, submission.user_id, row["id"])
             for each in made.deliveries:
                 metrics.ACCEPTED.labels(each.channel, submission.priority.name).inc()
+            for kept_back in made.suppressed:
+                metrics.SUPPRESSED.labels(kept_back["channel"], kept_back["reason"]).inc()
             _count_superseded(stored)
             _count_capped([made])
             if stored.is_due and made.deliveries:
@@ -90,24 +105,28 @@ class Accept:
         Raises Refused for the first that cannot be done, and stores none then. Whoever calls this guards against
         a repetition: a batch has one key, not one a notification.
         """
-        users = {submission.user_id for submission in submissions}
-        categories = {submission.category for submission in submissions}
-        known = self._pool.run(lambda cursor: accept_context.users(cursor, tenant_id, list(users)))
-        caps = self._pool.run(lambda cursor: frequency.caps(cursor, tenant_id, categories))
-        for submission in submissions:
-            self._check(submission)
-        if any(cap_of(each, caps.get(each.category)) for each in submissions):
-            written, stored = self._pool.once(
-                lambda cursor: self._store_capped_many(cursor, tenant_id, submissions, known, caps)
-            )
-        else:
-            written = self._write(
-                tenant_id, submissions, [plan(each, known.get(each.user_id)) for each in submissions]
-            )
-            stored = self._pool.once(lambda cursor: notifications.accept_many(cursor, tenant_id, written.bulk))
+        asked = [self._deciding.asked(tenant_id, submission) for submission in submissions]
+        known = self._pool.run(lambda cursor: accept_context.read_many(cursor, tenant_id, asked))
+        versions = self._versions(tenant_id, {each.template for each in submissions if each.template is not None})
+        prepared = [
+            self._deciding.prepare(submission, each, versions.get(submission.template or ""), check_all=False)
+            for submission, each in zip(submissions, known, strict=True)
+        ]
+        with self._arrivals.expected(
+            [(tenant_id, each.submission.user_id) for each in prepared if each.may_change_inbox]
+        ):
+            if any(cap_of(each.submission, each.known) for each in prepared):
+                written, stored = self._pool.once(
+                    lambda cursor: self._store_capped_many(cursor, tenant_id, prepared)
+                )
+            else:
+                written = self._write(tenant_id, prepared, [each.plan() for each in prepared])
+                stored = self._pool.once(lambda cursor: notifications.accept_many(cursor, tenant_id, written.bulk))
         counts: Counter[tuple[Channel, Priority]] = Counter()
-        for submission, made in zip(submissions, written.plans, strict=True):
-            counts.update((each.channel, submission.priority) for each in made.deliveries)
+        for each, made, identifier in zip(prepared, written.plans, written.identifiers, strict=True):
+            counts.update((planned.channel, each.submission.priority) for planned in made.deliveries)
+            if made.is_for_inbox and each.submission.scheduled_at is None:
+                self._arrivals.tell(tenant_id, each.submission.user_id, identifier)
         for (channel, priority), count in counts.items():
             metrics.ACCEPTED.labels(channel, priority.name).inc(count)
         _count_superseded(stored)
@@ -116,75 +135,86 @@ class Accept:
             self._nudge(Priority(number))
         return written.identifiers
 
-    def _write(self, tenant_id: str, submissions: Sequence[Submission], plans: Sequence[Plan]) -> _Written:
-        # Drawn once for all: a call to the system for each notification would cost more than the rest of its row.
-        noise = secrets.token_bytes(NOISE_BYTES * sum(map(ids_of, plans)))
+    def _write(self, tenant_id: str, prepared: Sequence[Prepared], plans: Sequence[Plan]) -> _Written:
         identifiers: list[str] = []
         texts: list[bytes] = []
-        used = 0
-        for submission, made in zip(submissions, plans, strict=True):
-            size = NOISE_BYTES * ids_of(made)
-            identifier, row = self._rows.bulk_row(tenant_id, submission, made, noise[used : used + size])
-            used += size
-            identifiers.append(identifier)
-            texts.append(row)
+        keys: set[tuple[str, str]] = set()
+        for each, made, ids in zip(prepared, plans, Rows.mint(plans), strict=True):
+            submission = each.submission
+            identifiers.append(ids[0])
+            texts.append(self._rows.bulk_row(tenant_id, submission, made, ids))
+            if submission.supersede_key is not None:
+                keys.add((submission.user_id, submission.supersede_key))
         text = f"[{b','.join(texts).decode()}]"
-        keys = {(each.user_id, each.supersede_key) for each in submissions if each.supersede_key is not None}
         has_chains = any(made.steps for made in plans)
         least = min(identifiers, default="")
         bulk = notifications.Bulk(text, self._rows.attempts_allowed, keys, least, has_chains)
         return _Written(plans, identifiers, bulk)
 
     def _store_capped(
-        self, cursor: Cursor, tenant_id: str, submission: Submission, known: Known, key: IdempotencyKey
-    ) -> tuple[notifications.Stored | None, notifications.Kept | None, Plan]:
-        caps = {} if known.cap is None else {submission.category: known.cap}
+        self, cursor: Cursor, tenant_id: str, prepared: Prepared, key: IdempotencyKey
+    ) -> tuple[notifications.Stored | None, notifications.Kept | None, Plan, dict[str, Any]]:
         with transaction(cursor):
-            count = CapCount(cursor, tenant_id, [submission], caps)
-            made = count.plan(submission, known.user)
-            row = self._rows.row(tenant_id, submission, made, key)
+            count = CapCount(cursor, tenant_id, [prepared])
+            made = count.plan(prepared)
+            row = self._rows.row(tenant_id, prepared.submission, made, key)
             stored, kept = _store_or_find(cursor, row)
             if stored is not None:
-                count.stored(submission, made, row["id"])
+                count.stored(prepared, made, row["id"])
                 count.note()
-        return stored, kept, made
+        return stored, kept, made, row
 
     def _store_capped_many(
-        self,
-        cursor: Cursor,
-        tenant_id: str,
-        submissions: Sequence[Submission],
-        known: Mapping[str, KnownUser],
-        caps: Mapping[str, FrequencyCap],
+        self, cursor: Cursor, tenant_id: str, prepared: Sequence[Prepared]
     ) -> tuple[_Written, notifications.StoredMany]:
         with transaction(cursor):
-            count = CapCount(cursor, tenant_id, submissions, caps)
-            plans = [count.plan(each, known.get(each.user_id)) for each in submissions]
-            written = self._write(tenant_id, submissions, plans)
+            count = CapCount(cursor, tenant_id, prepared)
+            plans = [count.plan(each) for each in prepared]
+            written = self._write(tenant_id, prepared, plans)
             stored = notifications.accept_many(cursor, tenant_id, written.bulk)
-            for each in zip(submissions, plans, written.identifiers, strict=True):
+            for each in zip(prepared, plans, written.identifiers, strict=True):
                 count.stored(*each)
             count.note()
         return written, stored
 
-    def _check(self, submission: Submission) -> None:
-        """Raise Refused for what can never be delivered, whoever it is for."""
-        if not submission.body.strip():
-            raise Refused(
-                "DOMAIN_CONTENT_EMPTY", "There is nothing to send.", [Problem("content.body", "must not be blank")]
-            )
-        if Channel.EMAIL in submission.all_channels and not submission.title.strip():
-            raise Refused(
-                "DOMAIN_CONTENT_EMPTY",
-                "An e-mail needs a title.",
-                [Problem("content.title", "must not be blank for EMAIL")],
-            )
-        if submission.scheduled_at is not None and submission.scheduled_at > datetime.now(UTC) + self._horizon:
-            raise Refused(
-                "DOMAIN_SCHEDULE_TOO_FAR",
-                f"A notification can be scheduled at most {self._horizon.days} days ahead.",
-                [Problem("scheduled_at", f"must be within {self._horizon.days} days")],
-            )
+    def explain(self, tenant_id: str, submission: Submission) -> tuple[Submission, Plan]:
+        """Return what would become of a submission, and do nothing. Raises Refused as `one` does."""
+        asked = self._deciding.asked(tenant_id, submission)
+        known = self._pool.run(lambda cursor: accept_context.read(cursor, tenant_id, asked))
+        prepared = self._prepare_one(tenant_id, submission, known)
+        if cap_of(submission, known) is None:
+            return prepared.submission, prepared.plan()
+        made = self._pool.run(
+            lambda cursor: CapCount(cursor, tenant_id, [prepared], takes_turns=False).plan(prepared)
+        )
+        return prepared.submission, made
+
+    def _prepare_one(self, tenant_id: str, submission: Submission, known: Known) -> Prepared:
+        version = None
+        if submission.template is not None:
+            version = self._version(tenant_id, submission.template, known.template_version)
+        return self._deciding.prepare(submission, known, version, check_all=True)
+
+    def _version(self, tenant_id: str, name: str, number: int | None) -> Version | None:
+        if number is None:
+            return None
+        key = (tenant_id, name, number)
+        return self._library.find(key) or self._load(tenant_id, [key]).get(name)
+
+    def _versions(self, tenant_id: str, names: set[str]) -> dict[str, Version]:
+        """Return the current versions of templates by name: one look-up for all, one for what is not at hand."""
+        if not names:
+            return {}
+        numbers = self._pool.run(lambda cursor: templates.current(cursor, tenant_id, sorted(names)))
+        keys = [(tenant_id, name, number) for name, number in numbers.items()]
+        found = {key[1]: version for key in keys if (version := self._library.find(key)) is not None}
+        return found | self._load(tenant_id, [key for key in keys if key[1] not in found])
+
+    def _load(self, tenant_id: str, keys: list[Key]) -> dict[str, Version]:
+        if not keys:
+            return {}
+        rows = self._pool.run(lambda cursor: templates.load_for(cursor, tenant_id, keys))
+        return {version.name: self._library.keep(version) for version in map(version_of, rows)}
 
 
 def _count_superseded(stored: notifications.Stored | notifications.StoredMany) -> None:

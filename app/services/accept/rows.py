@@ -5,7 +5,7 @@ is sealed here, bound to the notification's own id, so no open text leaves for t
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -15,21 +15,31 @@ import orjson
 from app.domain.ids import mint_text
 from app.domain.instants import instant
 from app.domain.kinds import Channel
+from app.domain.quiet_hours import share, spread_until
 from app.domain.states import DeliveryState
 from app.domain.summary import summarise
 from app.sealing import Vault, context
 from app.services.accept.plan import Plan, Planned
 from app.services.accept.submission import IdempotencyKey, Submission
 
-NOISE_BYTES = 10
-"""Random bytes for each id."""
+_BULK_NAMES = (
+    "metadata",
+    "scheduled_at",
+    "expires_in",
+    "template",
+    "template_version",
+    "locale",
+    "supersede_key",
+    "is_ordered",
+)
 
 
 class Rows:
-    """Writes plans down. Made once: it knows how to seal, and how many attempts a delivery has."""
+    """Writes plans down. Made once: it knows how to seal, and what holds for every delivery."""
 
-    def __init__(self, vault: Vault, attempts_allowed: int) -> None:
+    def __init__(self, vault: Vault, attempts_allowed: int, spread_seconds: float = 0.0) -> None:
         self._vault = vault
+        self._spread_seconds = spread_seconds
         self.attempts_allowed = attempts_allowed
 
     def row(self, tenant_id: str, submission: Submission, made: Plan, key: IdempotencyKey) -> dict[str, Any]:
@@ -50,9 +60,14 @@ class Rows:
             "user_id": submission.user_id,
             "category": submission.category,
             "priority": int(submission.priority),
+            "template": submission.template,
+            "template_version": submission.template_version,
+            "locale": submission.locale,
             "sealed": self._sealed(tenant_id, identifier, submission, made),
             "metadata": _object(submission.metadata),
             "suppressed": orjson.dumps(made.suppressed).decode(),
+            "decision": orjson.dumps(made.decision).decode(),
+            "scheduled_local": _local(submission),
             "supersede_key": submission.supersede_key,
             "is_ordered": submission.is_ordered,
             "delivery_count": len(made.deliveries),
@@ -64,16 +79,28 @@ class Rows:
             "steps": orjson.dumps(_steps(submission, made, delivery_ids)).decode() if made.steps else None,
             "channels": f"{{{','.join([each.channel for each in made.deliveries])}}}",
             "device_ids": f"{{{','.join([each.device_id or 'NULL' for each in made.deliveries])}}}",
-            "held_until": f"{{{','.join([_held(each) or 'NULL' for each in made.deliveries])}}}",
+            "held_until": f"{{{','.join([each or 'NULL' for each in self._held(made, delivery_ids)])}}}",
             "attempts_allowed": self.attempts_allowed,
         }
 
-    def bulk_row(self, tenant_id: str, submission: Submission, made: Plan, noise: bytes) -> tuple[str, bytes]:
-        """Return an id and its row of `notifications.ACCEPT_MANY` as JSON text; empty values are left out.
+    @staticmethod
+    def mint(plans: Sequence[Plan]) -> Iterator[list[str]]:
+        """Yield the ids of each plan, its notification's first; of two plans, the later one has the greater ids.
 
-        Thousands of rows as objects would keep the collector busy. `noise` is what its ids are made of.
+        So of several in one list that supersede each other, the last one stays.
         """
-        _, identifier, delivery_ids = _identities(ids_of(made) - 1, noise)
+        ids = mint_text(sum(map(ids_of, plans)), time.time_ns() // 1_000_000)
+        used = 0
+        for made in plans:
+            yield ids[used : used + ids_of(made)]
+            used += ids_of(made)
+
+    def bulk_row(self, tenant_id: str, submission: Submission, made: Plan, ids: Sequence[str]) -> bytes:
+        """Return a row of `notifications.ACCEPT_MANY` as JSON text, with ids of `mint`; empty values are left out.
+
+        Thousands of rows as objects would keep the collector busy.
+        """
+        identifier, *delivery_ids = ids
         values: dict[str, Any] = {
             "id": identifier,
             "user_id": submission.user_id,
@@ -82,25 +109,40 @@ class Rows:
             "sealed": "\\x" + self._sealed(tenant_id, identifier, submission, made).hex(),
             "delivery_ids": delivery_ids[: len(made.deliveries)],
             "channels": [each.channel for each in made.deliveries],
+            "decision": made.decision,
         }
         if made.suppressed:
             values["suppressed"] = made.suppressed
         if any(each.device_id for each in made.deliveries):
             values["device_ids"] = [each.device_id for each in made.deliveries]
         if any(each.held_until for each in made.deliveries):
-            values["held_until"] = [_held(each) for each in made.deliveries]
+            values["held_until"] = self._held(made, delivery_ids)
         if made.steps:
             values["fallback_steps"] = [each.step for each in made.deliveries]
             values["steps"] = _steps(submission, made, delivery_ids)
-        for name in ("metadata", "scheduled_at", "expires_in", "supersede_key", "is_ordered"):
+        if submission.scheduled_local is not None:
+            values["scheduled_local"] = submission.scheduled_local.stored()
+        for name in _BULK_NAMES:
             if (value := getattr(submission, name)) not in (None, {}, False):
                 values[name] = value
-        return identifier, orjson.dumps(values)
+        return orjson.dumps(values)
+
+    def _held(self, made: Plan, delivery_ids: Sequence[str]) -> list[str | None]:
+        """Return until when each delivery is held: the end of its quiet hours, and its own share of the spread."""
+        held: list[str | None] = []
+        for each, identifier in zip(made.deliveries, delivery_ids, strict=False):
+            until = each.held_until
+            if until is not None and each.quiet is not None:
+                until = spread_until(until, share(identifier) * self._spread_seconds, *each.quiet)
+            held.append(None if until is None else until.isoformat())
+        return held
 
     def _sealed(self, tenant_id: str, identifier: str, submission: Submission, made: Plan) -> bytes:
         said = {
             "title": submission.title,
             "body": submission.body,
+            "html": submission.html,
+            "time_zone": submission.time_zone,
             "payload": submission.payload,
             "recipients": made.recipients,
         }
@@ -135,13 +177,13 @@ def _steps(submission: Submission, made: Plan, delivery_ids: Sequence[str]) -> l
     ]
 
 
-def _identities(deliveries: int, noise: bytes = b"") -> tuple[str, str, list[str]]:
+def _identities(deliveries: int) -> tuple[str, str, list[str]]:
     """Return when a notification was made, its id, and its deliveries' ids in the order of the plan.
 
     They carry one millisecond, which is also `created_at`. Deliveries are read back by id, hence in that order.
     """
     milliseconds = time.time_ns() // 1_000_000
-    first, *rest = mint_text(1 + deliveries, milliseconds, noise)
+    first, *rest = mint_text(1 + deliveries, milliseconds)
     return _instant_of(milliseconds), first, rest
 
 
@@ -172,8 +214,9 @@ def _first_state(planned: Planned, *, is_due: bool) -> DeliveryState:
     return DeliveryState.DELIVERED if is_stored else DeliveryState.PENDING
 
 
-def _held(planned: Planned) -> str | None:
-    return None if planned.held_until is None else planned.held_until.isoformat()
+def _local(submission: Submission) -> str | None:
+    local = submission.scheduled_local
+    return None if local is None else orjson.dumps(local.stored()).decode()
 
 
 def _object(value: Mapping[str, Any]) -> str:

@@ -9,6 +9,18 @@ from app.domain.kinds import Channel, Priority
 
 
 @dataclass(frozen=True, slots=True)
+class LocalTime:
+    """A time by the clocks on the wall: naive, in an IANA zone, or in the user's own where none is named."""
+
+    at: datetime
+    time_zone: str | None = None
+
+    def stored(self) -> dict[str, str | None]:
+        """Return it as a JSON object."""
+        return {"at": self.at.isoformat(), "time_zone": self.time_zone}
+
+
+@dataclass(frozen=True, slots=True)
 class Fallback:
     """Channels to be tried one after the other: the next when one fails, or is not delivered after so long."""
 
@@ -20,7 +32,9 @@ class Fallback:
 class Submission:
     """A notification as it was asked for. `expires_in` is in seconds, `recipients` as the client wrote them.
 
-    `channels` all go out at once, beside the first of `fallback`.
+    `channels` all go out at once, beside the first of `fallback`. Of `scheduled_at` and `scheduled_local` at most
+    one was given; the use case makes the first of the second. With a `template`, title, body, version, locale and
+    time zone are filled in by `writing`.
     """
 
     user_id: str
@@ -34,6 +48,12 @@ class Submission:
     payload: Mapping[str, Any]
     scheduled_at: datetime | None = None
     expires_in: int | None = None
+    scheduled_local: LocalTime | None = None
+    html: str | None = None
+    template: str | None = None
+    template_version: int | None = None
+    locale: str | None = None
+    time_zone: str | None = None
     supersede_key: str | None = None
     fallback: Fallback | None = None
     is_ordered: bool = False

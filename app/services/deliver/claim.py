@@ -74,7 +74,8 @@ class Claimer:
             item = by_id[id_]
             left = lease_left - reserve
             item.token = token
-            item.fence_until = issued + (left if expiry_left is None else min(left, expiry_left))
+            fence = issued + (left if expiry_left is None else min(left, expiry_left))
+            item.fence_until = min(fence, item.quiet_at)
             item.expires_at = None if expiry_left is None else issued + expiry_left
             mine.append(item)
         if len(mine) < len(work):

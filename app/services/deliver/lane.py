@@ -5,6 +5,7 @@ The `prepare` thread lives here. Invariants: an exception concerns one id only; 
 compare-and-set, at no attempt.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,18 +15,21 @@ from time import monotonic
 from redis.exceptions import RedisError
 from sqlalchemy.exc import DataError, SQLAlchemyError
 
-from app.db import deliveries, ordering
+from app.db import deliveries, ordering, withhold
 from app.db.deliveries import Loaded
 from app.db.steady import SteadyConnections
+from app.domain.kinds import Channel
 from app.limits.crashes import CrashCounter
 from app.observability import metrics
 from app.observability.logging import get_logger
 from app.sealing import UnknownKeyError
+from app.services.accept.plan import ADDRESS_SUPPRESSED
 from app.services.deliver.buffers import Buffer, Parking, Window
+from app.services.deliver.check import Check, Sorted
 from app.services.deliver.pacer import Pacer
 from app.services.deliver.render import Renderer, RenderError
 from app.services.deliver.work import LaneKey, Parked, Work
-from providers.base import Provider
+from providers.base import Message, Provider
 
 log = get_logger(__name__)
 
@@ -67,6 +71,7 @@ class Lane:
         turns: SteadyConnections,
         crashes: CrashCounter,
         renderer: Renderer,
+        check: Check,
     ) -> None:
         self.key = key
         self.provider = provider
@@ -82,6 +87,7 @@ class Lane:
         self._turns = turns
         self._crashes = crashes
         self._render = renderer
+        self._check = check
 
     def run_prepare(self) -> None:
         """Load and render what is parked until the lane stops; the body of the prepare thread."""
@@ -182,15 +188,15 @@ class Lane:
     def _load_and_render(self, taken: Sequence[Parked]) -> None:
         rows = self._reads.run(deliveries.load, [parked.id for parked in taken])
         turn = self._in_turn(rows)
+        self._reads.run(self._render.gather, rows)
         now = monotonic()
         wanted = {parked.id: parked for parked in taken}
-        ready: list[Work] = []
+        due = [row for row in rows if self._is_for_now(row, wanted[row.id], now) and row.id not in turn]
+        sorted_rows = self._check.sort(due)
+        ready: list[tuple[Loaded, Work]] = []
         failures: list[tuple[str, int | None, str, str]] = []
         locked: list[tuple[str, int]] = []
-        for row in rows:
-            parked = wanted.pop(row.id)
-            if not self._is_for_now(row, parked, now) or row.id in turn:
-                continue
+        for row, left in sorted_rows.go:
             try:
                 message = self._render(row)
             except RenderError as error:
@@ -202,18 +208,45 @@ class Lane:
                 log.exception("render_failed", delivery_id=row.id)
                 failures.append((row.id, row.attempts, "render_failed", type(error).__name__))
             else:
-                work = Work(
-                    row.id, row.attempts, row.attempts_allowed, message, parked.parked_at, now + row.due_in
-                )
-                work.has_fallback, work.is_ordered = row.has_fallback, row.is_ordered
-                ready.append(work)
-        if wanted:
-            metrics.CLAIM_LOST.labels(self.key.priority.name).inc(len(wanted))
+                ready.append((row, self._work(row, message, wanted[row.id].parked_at, now, left)))
+        if len(rows) < len(wanted):
+            metrics.CLAIM_LOST.labels(self.key.priority.name).inc(len(wanted) - len(rows))
+        dead = self._check.suppressed(self._reads, [(row, work.message.recipient) for row, work in ready])
+        sorted_rows.withheld += [(row.id, row.attempts, ADDRESS_SUPPRESSED) for row, _ in ready if row.id in dead]
+        self._hold(sorted_rows)
         if failures:
             self._reject(failures)
         self.defer(locked, KEY_MISSING_SECONDS, 0.5, "key")
-        if ready:
-            self.ready.put(ready)
+        passed = [work for row, work in ready if row.id not in dead]
+        if passed:
+            self.ready.put(passed)
+
+    def _work(self, row: Loaded, message: Message, parked_at: float, now: float, left: float) -> Work:
+        return Work(
+            row.id,
+            row.attempts,
+            row.attempts_allowed,
+            message,
+            parked_at,
+            now + row.due_in,
+            has_fallback=row.has_fallback,
+            is_ordered=row.is_ordered,
+            tenant_id=row.tenant_id,
+            quiet_at=now + left,
+            inbox=(row.tenant_id, row.user_id) if self.key.channel is Channel.IN_APP else None,
+        )
+
+    def _hold(self, found: Sorted) -> None:
+        """Write down what is held over quiet hours and what is called off."""
+        if found.held:
+            count = self._writes.run(withhold.hold, found.held)
+            metrics.DEFERRED.labels("quiet_hours").inc(count)
+            log.info("deliveries_deferred", lane=str(self.key), count=count, reason="quiet_hours")
+        if found.withheld:
+            count = self._writes.run(withhold.withhold, found.withheld)
+            for code, number in Counter(code for _, _, code in found.withheld).items():
+                metrics.WITHHELD.labels(self.key.channel.value, code).inc(number)
+            log.info("deliveries_withheld", lane=str(self.key), count=count)
 
     def _in_turn(self, rows: Sequence[Loaded]) -> Collection[str]:
         """Put back what has to wait for an earlier delivery of its user; return those ids.

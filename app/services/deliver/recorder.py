@@ -15,15 +15,18 @@ from time import monotonic
 from redis.exceptions import RedisError
 from sqlalchemy.exc import DataError, IntegrityError, ProgrammingError, SQLAlchemyError
 
-from app.db import deliveries
+from app.db import deliveries, inbox_arrivals
 from app.db.deliveries import Recordable
 from app.db.steady import SteadyConnections
+from app.domain.kinds import Channel
 from app.domain.states import TERMINAL
 from app.limits.guard import Guard
 from app.observability import metrics
 from app.observability.logging import get_logger
 from app.queues import LANES
+from app.services.arrivals import Arrivals
 from app.services.deliver.countdowns import Countdown, Countdowns
+from app.services.deliver.dead_addresses import DeadAddresses, reason_of
 from app.services.deliver.decide import Rules, decide
 from app.services.deliver.feedback import Feedback
 from app.services.deliver.lane import Lane
@@ -54,6 +57,8 @@ class Recorder:
         countdowns: Countdowns,
         grace_seconds: float,
         feedback: Feedback,
+        dead_addresses: DeadAddresses,
+        arrivals: Arrivals,
         advance: Callable[[], object],
         wake: Callable[[Sequence[str]], object],
     ) -> None:
@@ -68,6 +73,8 @@ class Recorder:
         self._countdowns = countdowns
         self._grace_seconds = grace_seconds
         self._feedback = feedback
+        self._dead_addresses = dead_addresses
+        self._arrivals = arrivals
         self._advance = advance
         self._wake = wake
         self._done: deque[_Done] = deque()
@@ -147,7 +154,8 @@ class Recorder:
             record = decide(finished, lane.provider.name, lane.key.priority, self._rules)
             records[record.id] = (lane, finished, record)
         self._reserve(records)
-        statuses = self._record([record for _, _, record in records.values()])
+        inboxes = {done.work.id: done.work.inbox for _, done, _ in records.values() if done.work.inbox is not None}
+        statuses = self._record([record for _, _, record in records.values()], inboxes)
         self._release([(record.id, record.token) for _, _, record in records.values()])
         lost: Counter[str] = Counter()
         for lane, finished, record in records.values():
@@ -156,6 +164,19 @@ class Recorder:
                 lost[record.outcome] += 1
             elif record.grace_seconds and status == "PENDING":
                 self._schedule(lane, finished, record)
+            elif record.outcome == "rejected":
+                self._note_address(lane, finished)
+        self._tell_waiting(records, statuses)
+        for outcome, count in lost.items():
+            metrics.RECORD_LOST.labels(outcome).inc(count)
+            log.info("outcomes_not_ours", outcome=outcome, count=count)
+        if again:
+            self._write(again)
+
+    def _tell_waiting(
+        self, records: dict[str, tuple[Lane, Finished, Recordable]], statuses: dict[str, str]
+    ) -> None:
+        """Decide what follows failures that have a fallback, and who is next in an order."""
         failed = sum(
             finished.work.has_fallback and statuses.get(record.id) == "FAILED"
             for _, finished, record in records.values()
@@ -169,11 +190,14 @@ class Recorder:
         ]
         if ordered:
             self._survive(partial(self._wake, ordered), len(ordered))
-        for outcome, count in lost.items():
-            metrics.RECORD_LOST.labels(outcome).inc(count)
-            log.info("outcomes_not_ours", outcome=outcome, count=count)
-        if again:
-            self._write(again)
+
+    def _note_address(self, lane: Lane, finished: Finished) -> None:
+        """Let nothing be sent any more to an address that the provider called dead."""
+        reason = reason_of(finished.outcome)
+        if reason is not None and lane.key.channel is not Channel.IN_APP:
+            work = finished.work
+            entry = (work.tenant_id, lane.key.channel, work.message.recipient, reason, lane.provider.name)
+            self._dead_addresses.note([entry])
 
     def _reserve(self, records: dict[str, tuple[Lane, Finished, Recordable]]) -> None:
         """Move the relay's time of those retries that will have a countdown."""
@@ -192,18 +216,21 @@ class Recorder:
         delay = record.delay_seconds or 0.0
         self._countdowns.schedule(Countdown(record.id, lane.key.channel, attempt, queue, delay))
 
-    def _record(self, records: Sequence[Recordable]) -> dict[str, str]:
-        """Write outcomes until it succeeds or the process gives up; return the new status of what was ours."""
+    def _record(self, records: Sequence[Recordable], inboxes: dict[str, tuple[str, str]]) -> dict[str, str]:
+        """Write outcomes until it succeeds or the process gives up; return the new status of what was ours.
+
+        `inboxes` says of in-app deliveries whose inbox they come into.
+        """
         while records:
             started = monotonic()
             try:
-                statuses = self._database.run(deliveries.record, records, started)
+                statuses = self._write_once(records, inboxes, started)
             except (DataError, IntegrityError, ProgrammingError) as error:
                 if len(records) == 1:
                     log.exception("outcome_not_recordable", delivery_id=records[0].id, error=type(error).__name__)
                     return {}
                 middle = len(records) // 2
-                return self._record(records[:middle]) | self._record(records[middle:])
+                return self._record(records[:middle], inboxes) | self._record(records[middle:], inboxes)
             except SQLAlchemyError as error:
                 log.warning("recorder_waits_for_database", count=len(records), error=type(error).__name__)
                 if self._give_up.wait(_PAUSE_SECONDS):
@@ -213,6 +240,18 @@ class Recorder:
                 metrics.RECORD_SECONDS.observe(monotonic() - started)
                 return statuses
         return {}
+
+    def _write_once(
+        self, records: Sequence[Recordable], inboxes: dict[str, tuple[str, str]], started: float
+    ) -> dict[str, str]:
+        concerned = [inboxes[record.id] for record in records if record.id in inboxes]
+        if not concerned:
+            return self._database.run(deliveries.record, records, started)
+        with self._arrivals.expected(concerned):
+            statuses, boxed = self._database.run(inbox_arrivals.record, records, started)
+        for each in boxed:
+            self._arrivals.tell(each.tenant_id, each.user_id, each.notification_id)
+        return statuses
 
     def _write_return(self, lane: Lane, work: list[Work], delay_seconds: float, reason: str) -> None:
         self._feedback.unsent(lane, work)

@@ -1,18 +1,28 @@
-"""From a loaded row to the message that an adapter sends: its seals are opened here, in the worker's memory only.
+"""From a loaded row to the message that an adapter sends: seals are opened and templates rendered here.
 
-Whatever it raises concerns one delivery. A key that this process does not have is a fault of the installation and
-no message's: such a delivery waits.
+What was sealed is open in the worker's memory only. Whatever it raises concerns one delivery. A key that this
+process does not have is a fault of the installation and no message's: such a delivery waits.
 """
 
 import json
 from base64 import urlsafe_b64encode
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import orjson
+from sqlalchemy.engine import Connection
 
+from app.db import templates
 from app.db.deliveries import Loaded
 from app.domain.kinds import Channel
+from app.rendering.bodies import Content
+from app.rendering.library import Key, Library, version_of
+from app.rendering.limits import RenderingError
+from app.rendering.variables import check
 from app.sealing import SealBrokenError, Vault, context
+from app.services.accept.writing import known_zone
+from app.services.deliver.policies import PolicyBook
+from app.services.unsubscribe import UnsubscribeLinks
 from providers.base import Message
 
 _ADDRESS_KIND = {Channel.EMAIL: "email", Channel.SMS: "phone"}
@@ -33,12 +43,25 @@ class Renderer(Protocol):
     def __call__(self, row: Loaded) -> Message:
         """Return the message of `row`."""
 
+    def gather(self, connection: Connection, rows: Sequence[Loaded]) -> None:
+        """Bring to hand what the messages of `rows` are made with; raises what the database raises."""
+
 
 class Render:
     """The renderer of the service."""
 
-    def __init__(self, vault: Vault) -> None:
+    def __init__(self, vault: Vault, library: Library, links: UnsubscribeLinks, policies: PolicyBook) -> None:
         self._vault = vault
+        self._library = library
+        self._links = links
+        self._policies = policies
+
+    def gather(self, connection: Connection, rows: Sequence[Loaded]) -> None:
+        """Load the versions of templates that are not at hand: one statement, and hardly ever any."""
+        missing = {key for row in rows if (key := _key(row)) is not None and self._library.find(key) is None}
+        if missing:
+            for stored in templates.load(connection, sorted(missing)):
+                self._library.keep(version_of(stored))
 
     def __call__(self, row: Loaded) -> Message:
         """Return the message of a row; raise RenderError when it has no recipient or nothing to say."""
@@ -46,22 +69,59 @@ class Render:
             raise RenderError("erased", "what it said was erased")
         said = self._said(row, row.sealed)
         recipient = self._recipient(row, said)
-        title, body = said.get("title", ""), said.get("body", "")
-        if not title.strip() and not body.strip():
+        content = self._content(row, said)
+        if not content.title.strip() and not content.body.strip():
             raise RenderError("empty_content", "neither title nor body has any text")
+        link = self._unsubscribe(row)
         collapse_key = None if row.supersede_key is None else self._collapse_key(row, row.supersede_key)
-        if row.metadata is None:
-            return Message(row.id, recipient, title, body, collapse_key=collapse_key)
         pairs = {
             str(key): value if isinstance(value, str) else json.dumps(value)
-            for key, value in json.loads(row.metadata).items()
+            for key, value in (json.loads(row.metadata) if row.metadata else {}).items()
         }
-        return Message(row.id, recipient, title, body, collapse_key=collapse_key, metadata=pairs)
+        return Message(
+            row.id,
+            recipient,
+            content.title,
+            content.body,
+            content.html,
+            collapse_key=collapse_key,
+            metadata=pairs,
+            unsubscribe_url=link,
+        )
 
     def _collapse_key(self, row: Loaded, supersede_key: str) -> str:
         """Return a keyed digest: the key itself may be longer than a provider takes, and is not for it to read."""
         digest = self._vault.index(row.tenant_id, "collapse", f"{len(row.user_id)}:{row.user_id}{supersede_key}")
         return urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+    def _unsubscribe(self, row: Loaded) -> str | None:
+        """Return the link of an e-mail that one may do without; a mandatory one has none."""
+        if row.channel != Channel.EMAIL:
+            return None
+        (said,) = self._policies.of([row.tenant_id]).values()
+        if said.category(row.category).is_mandatory:
+            return None
+        return self._links.url(row.tenant_id, row.user_id, row.category)
+
+    def _content(self, row: Loaded, said: dict[str, Any]) -> Content:
+        """Return what is sent: as it was given, or made of the version that the notification was accepted with.
+
+        An in-app message was made when it was accepted: for the reader it is what is stored.
+        """
+        key = _key(row)
+        if key is None or row.channel == Channel.IN_APP:
+            html = said.get("html") if row.channel == Channel.EMAIL else None
+            return Content(said.get("title", ""), said.get("body", ""), html)
+        version = self._library.find(key)
+        if version is None:
+            raise RenderError("unknown_template", "the version of the template is not there any more")
+        values = check(version.variables, said.get("payload", {})).values
+        try:
+            return self._library.render(
+                version, row.channel, row.locale, values, known_zone(said.get("time_zone"))
+            )
+        except RenderingError as error:
+            raise RenderError(error.code, str(error)) from error
 
     def _said(self, row: Loaded, sealed: memoryview) -> dict[str, Any]:
         plain = self._open(context("notification", row.tenant_id, row.notification_id), sealed)
@@ -87,3 +147,9 @@ class Render:
             return self._vault.open(place, bytes(sealed))
         except SealBrokenError as error:
             raise RenderError("unreadable", str(error)) from error
+
+
+def _key(row: Loaded) -> Key | None:
+    if row.template is None or row.template_version is None:
+        return None
+    return row.tenant_id, row.template, row.template_version

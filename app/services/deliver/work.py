@@ -1,6 +1,7 @@
 """What a lane carries: an id that is parked, and one rendered delivery on its way to the provider."""
 
 from dataclasses import dataclass
+from math import inf
 
 from app.domain.kinds import Channel, Priority
 from providers.base import Message
@@ -19,7 +20,10 @@ class Parked:
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """One delivery between load and record, told apart by identity. Instants are monotonic seconds."""
+    """One delivery between load and record, told apart by identity. Instants are monotonic seconds.
+
+    From `quiet_at` on no call of it may start: quiet hours begin then.
+    """
 
     id: str
     attempts: int
@@ -34,6 +38,10 @@ class Work:
     has_fallback: bool = False
     is_ordered: bool = False
     started: float = 0.0
+    tenant_id: str = ""
+    quiet_at: float = inf
+    inbox: tuple[str, str] | None = None
+    """Whose inbox it comes into, (tenant, user), when it is an in-app delivery."""
 
 
 @dataclass(slots=True)

@@ -22,8 +22,10 @@ from app.limits.guard import Guard
 from app.limits.rate import RateLimiter
 from app.observability import metrics
 from app.observability.logging import get_logger
+from app.services.deliver.check import Check
 from app.services.deliver.claim import Claimer
 from app.services.deliver.countdowns import Countdowns
+from app.services.deliver.dead_addresses import DeadAddresses
 from app.services.deliver.dispatcher import Dispatcher
 from app.services.deliver.gate import Gate
 from app.services.deliver.lane import Lane, LaneRules
@@ -62,6 +64,8 @@ class DeliveryWorker:
         turns: SteadyConnections,
         limits: WorkerLimits,
         renderer: Renderer,
+        check: Check,
+        dead_addresses: DeadAddresses,
         countdowns: Countdowns,
         recorder: Recorder,
         stop_seconds: float,
@@ -74,6 +78,8 @@ class DeliveryWorker:
         self._turns = turns
         self._limits = limits
         self._renderer = renderer
+        self._check = check
+        self._dead_addresses = dead_addresses
         self._countdowns = countdowns
         self._recorder = recorder
         self._stop_seconds = stop_seconds
@@ -140,6 +146,7 @@ class DeliveryWorker:
         self._dispatcher.stop(self._providers.values())
         left = self._recorder.stop(_JOIN_SECONDS)
         self._countdowns.stop(_JOIN_SECONDS)
+        self._dead_addresses.stop(_JOIN_SECONDS)
         self._reads.close()
         self._writes.close()
         self._turns.close()
@@ -166,6 +173,7 @@ class DeliveryWorker:
             turns=self._turns,
             crashes=limits.crashes,
             renderer=self._renderer,
+            check=self._check,
         )
         gate = Gate(lane, limits.rate, limits.breaker)
         claimer = Claimer(

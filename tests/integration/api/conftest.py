@@ -13,6 +13,7 @@ from sqlalchemy.engine import Engine, Row
 from werkzeug.test import TestResponse
 
 from app.domain.callers import Role
+from app.domain.error_codes import CATALOGUE
 from app.factory import create_app
 from app.services.tokens import mint
 from app.settings import Settings
@@ -114,6 +115,7 @@ def error_of(response: TestResponse) -> dict[str, Any]:
     error: dict[str, Any] = body["error"]
     assert set(error) == {"code", "message", "details", "timestamp", "trace_id"}
     assert error["code"].split("_")[0] in {"VALIDATION", "DOMAIN", "INFRA", "AUTH"}
+    assert CATALOGUE[error["code"]].status == response.status_code, error
     assert error["timestamp"].endswith("Z")
     assert len(error["trace_id"]) == 32
     return error

@@ -21,6 +21,7 @@ from app.api import docs
 from app.domain.callers import Role
 from app.factory import create_app
 from app.settings import Settings
+from app.wiring import unsubscribe_links
 from tests.integration.api.conftest import Api, sms
 
 EXAMPLES = 25
@@ -67,6 +68,7 @@ def test_every_answer_is_documented(api: Api, path: str, verb: str, mode: Genera
             for beginning, names in present.items():
                 if path.startswith(beginning):
                     case.path_parameters.update(names)
+                    break
         case.call_and_validate(headers=headers, checks=CHECKS)
 
     ask()
@@ -78,7 +80,20 @@ def _things(api: Api) -> dict[str, dict[str, str]]:
     key = api.client.post(
         "/v1/api-keys", json={"name": "k", "scopes": ["keys:manage"]}, headers=headers
     ).get_json()
+    api.client.put("/v1/users/ana", json={"email": "ana@example.com"}, headers=headers)
+    phone = {"platform": "IOS", "token": "sandbox:ok"}
+    device = api.client.post("/v1/users/ana/devices", json=phone, headers=headers).get_json()
+    erasure = api.client.delete("/v1/users/bea", headers=headers).get_json()
+    entry = api.client.post(
+        "/v1/suppressions", json={"channel": "EMAIL", "address": "a@example.com"}, headers=headers
+    ).get_json()
+    link = str(unsubscribe_links(api.settings).url("demo", "u1", "news"))
     return {
+        "/v1/users/{identifier}/devices/{": {"identifier": "ana", "device": device["id"]},
+        "/v1/users/{": {"identifier": "ana"},
+        "/v1/erasures/{": {"identifier": erasure["id"]},
+        "/v1/suppressions/{": {"identifier": entry["id"]},
+        "/v1/unsubscribe/{": {"token": link.rpartition("/")[2]},
         "/v1/notifications/{": {"identifier": api.post(sms()).get_json()["id"]},
         "/v1/api-keys/{": {"identifier": key["id"]},
     }

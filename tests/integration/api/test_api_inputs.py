@@ -358,7 +358,7 @@ def test_routes_and_methods_that_do_not_exist_keep_the_shape(api: Api) -> None:
     refused(api.get("//v1/notifications"), 404)
     response = api.client.delete(PATH, headers=api.bearer())
     refused(response, 405)
-    assert response.headers["Allow"] == "OPTIONS, POST"
+    assert response.headers["Allow"] == "GET, HEAD, OPTIONS, POST"
 
 
 def test_the_trace_of_the_caller_is_kept(api: Api) -> None:

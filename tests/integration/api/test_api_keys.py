@@ -363,7 +363,7 @@ def test_a_cursor_that_we_did_not_make_is_refused(api: Api) -> None:
     other = api.client.get(f"{KEYS}?limit=1", headers=manager(api, "other")).get_json()["next_cursor"]
     assert api.client.get(f"{KEYS}?cursor={own}", headers=manager(api)).status_code == 200
     flipped = own[:-1] + ("A" if own[-1] != "A" else "B")
-    for bad in ("", "123", "%00", "====", "x" * 10_000, own + "!", own + "=", own + "%0A", flipped, other, "é",
+    for bad in ("", "123", "%00", "====", "x" * 5_000, own + "!", own + "=", own + "%0A", flipped, other, "é",
                 own.swapcase(), own.replace(own[0], "+", 1)):  # fmt: skip
         response = api.client.get(f"{KEYS}?cursor={bad}", headers=manager(api))
         assert (response.status_code, error_of(response)["code"]) == (400, "VALIDATION_CURSOR"), bad
