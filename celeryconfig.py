@@ -10,7 +10,17 @@ from typing import Any
 from kombu import Exchange, Queue
 
 from app.domain.kinds import Priority
-from app.queues import LANES, RELAY_QUEUE, TASK_ERASE, TASK_PARTITIONS, TASK_PRUNE, TASK_RELAY, TASK_RESCUE
+from app.queues import (
+    BATCH_QUEUE,
+    LANES,
+    RELAY_QUEUE,
+    TASK_ERASE,
+    TASK_EXPAND,
+    TASK_PARTITIONS,
+    TASK_PRUNE,
+    TASK_RELAY,
+    TASK_RESCUE,
+)
 from app.settings import get_settings
 
 _settings = get_settings()
@@ -34,7 +44,7 @@ task_publish_retry_policy = {"max_retries": 3, "interval_start": 0.1, "interval_
 # Queues: a worker names its own with -Q; none is created by a misspelt name.
 task_queues = [
     Queue(name, Exchange(name), routing_key=name)
-    for name in (*(lane.queue for lane in LANES.values()), RELAY_QUEUE)
+    for name in (*(lane.queue for lane in LANES.values()), RELAY_QUEUE, BATCH_QUEUE)
 ]
 task_default_queue = RELAY_QUEUE
 task_default_exchange = RELAY_QUEUE
@@ -64,7 +74,8 @@ worker_send_task_events = True
 task_send_sent_event = False
 
 # Beat. None of these messages has an `expires`: it compares the clocks of two machines, and a relay whose clock is
-# ahead would take no tick at all. Ticks of the relay coalesce in the scheduler, the others where they arrive.
+# ahead would take no tick at all. Ticks of relay and expander coalesce in the scheduler, the others where they
+# arrive.
 beat_scheduler = "tasks.scheduler:NudgingScheduler"
 beat_schedule: dict[str, dict[str, Any]] = {
     f"relay-{priority.name.lower()}": {
@@ -87,3 +98,9 @@ for _name, _task, _seconds in (
         "kwargs": {"v": 1},
         "options": {"queue": RELAY_QUEUE},
     }
+beat_schedule["expand"] = {
+    "task": TASK_EXPAND,
+    "schedule": _settings.batch_tick_seconds,
+    "kwargs": {"v": 1},
+    "options": {"queue": BATCH_QUEUE},
+}

@@ -13,6 +13,7 @@ from app import wiring
 from app.api import (
     api_keys,
     audit,
+    batches,
     bounds,
     categories,
     devices,
@@ -45,6 +46,8 @@ def create_app(settings: Settings | None = None, services: wiring.ApiServices | 
     configure(settings, process="api")
     app = Flask("app", static_folder=None)
     app.config.update(openapi.options(), MAX_CONTENT_LENGTH=settings.api_max_body_bytes + 1)
+    app.config[batches.BODY_LIMIT] = settings.batch_max_body_bytes
+    app.config[batches.PIECE_LIMIT] = settings.batch_piece_max_bytes
     app.config[users.BULK_LIMIT_BYTES] = settings.api_bulk_max_body_bytes
     app.url_map.strict_slashes = True
     app.url_map.redirect_defaults = False
@@ -56,6 +59,7 @@ def create_app(settings: Settings | None = None, services: wiring.ApiServices | 
     api.register_blueprint(notifications.blueprint)
     api.register_blueprint(reading.blueprint)
     api.register_blueprint(inbox.blueprint)
+    api.register_blueprint(batches.blueprint)
     api.register_blueprint(api_keys.blueprint)
     api.register_blueprint(frequency_caps.blueprint)
     api.register_blueprint(audit.blueprint)

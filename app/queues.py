@@ -38,6 +38,9 @@ BRIDGE_GROUP = "arauto-bridge"
 RELAY_QUEUE = "relay"
 """Carries the ticks and nudges of the relay, and the upkeep of the tables."""
 
+BATCH_QUEUE = "batch"
+"""Carries the wake-ups of the expander. The LOW worker takes it too: it is the one that may step back."""
+
 # Task names are explicit and carry a version, since messages outlive deploys.
 TASK_DELIVER = "arauto.deliver.v1"
 TASK_RETRY = "arauto.retry.v1"
@@ -46,6 +49,7 @@ TASK_RELAY = "arauto.relay.v1"
 TASK_RESCUE = "arauto.rescue.v1"
 TASK_PARTITIONS = "arauto.partitions.v1"
 TASK_PRUNE = "arauto.prune.v1"
+TASK_EXPAND = "arauto.expand.v1"
 TASK_ERASE = "arauto.erase.v1"
 
 DIRECT_TOPIC_PREFIX = "direct."

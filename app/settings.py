@@ -90,6 +90,16 @@ class Settings(BaseSettings):
     limit_sign_in_failures: Limit = 60
     limit_timeout_seconds: Positive = 0.05
 
+    # Batches
+    batch_tick_seconds: Positive = 1.0
+    batch_budget_seconds: Positive = 5.0
+    batch_running_limit: Count = 4
+    batch_open_limit: Count = 100
+    batch_max_body_bytes: Count = 8_388_608
+    batch_piece_max_bytes: Count = 4_194_304
+    batch_upload_max_bytes: Count = 268_435_456
+    batch_abandoned_seconds: Positive = 604_800.0
+
     # What is personal, at rest
     encryption_keys: SecretStr = SecretStr(f"1:{DEVELOPMENT_ENCRYPTION_KEY}")
     blind_index_key: SecretStr = SecretStr(DEVELOPMENT_ENCRYPTION_KEY)

@@ -35,6 +35,10 @@ from app.sealing import Vault
 from app.services.accept.accept import Accept
 from app.services.arrivals import Arrivals
 from app.services.audit_log import ReadAudit
+from app.services.batches.accept import AcceptBatch
+from app.services.batches.manage import ManageBatches
+from app.services.batches.reports import BatchReports
+from app.services.batches.upload import Upload
 from app.services.cancel import Cancel
 from app.services.client_address import ClientAddress, parse_networks
 from app.services.cursors import Cursors
@@ -90,6 +94,16 @@ def once_per_process(build: Callable[[Settings], Built]) -> Callable[[Settings],
 
 
 @dataclass(frozen=True)
+class BatchServices:
+    """What a request can do with batches."""
+
+    accept: AcceptBatch
+    upload: Upload
+    manage: ManageBatches
+    reports: BatchReports
+
+
+@dataclass(frozen=True)
 class ApiServices:
     """What a request can ask for."""
 
@@ -113,6 +127,7 @@ class ApiServices:
     templates: ManageTemplates
     preview: PreviewTemplate
     health: HealthChecks
+    batches: BatchServices
     explain: Explain
     policies: ManagePolicies
     preferences: Preferences
@@ -176,11 +191,22 @@ def api_services(settings: Settings) -> ApiServices:
         templates=manage_templates,
         preview=PreviewTemplate(manage_templates, library(settings)),
         health=health_checks(settings),
+        batches=_batches(settings, pool, accept),
         explain=Explain(accept, {channel: settings.provider_name(channel) for channel in Channel}),
         policies=ManagePolicies(pool, cursors(settings)),
         preferences=Preferences(pool),
         suppressions=Suppressions(pool, vault(settings), cursors(settings)),
         unsubscribe=Unsubscribe(pool, unsubscribe_links(settings)),
+    )
+
+
+def _batches(settings: Settings, pool: RequestPool, accept: Accept) -> BatchServices:
+    wake = nudge(settings).expand
+    return BatchServices(
+        accept=AcceptBatch(pool, vault(settings), accept.shared, wake, settings.batch_open_limit),
+        upload=Upload(pool, vault(settings), wake, settings.batch_upload_max_bytes),
+        manage=ManageBatches(pool, cursors(settings), wake),
+        reports=BatchReports(pool, cursors(settings)),
     )
 
 

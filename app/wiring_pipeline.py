@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import partial
 
+from app.db.deliveries import WRITE_OPTIONS
 from app.db.outbox import PLANNER_OPTIONS
 from app.db.session import make_engine
 from app.domain.kinds import Channel, Priority
@@ -10,7 +11,12 @@ from app.kafka.producer import Publisher
 from app.kafka.reader import TopicReader
 from app.kafka.topics import ensure_topics
 from app.queues import BRIDGE_GROUP, DEAD_LETTER_TOPIC
+from app.services.accept.deciding import Deciding
+from app.services.accept.rows import Rows
 from app.services.advance import Advance
+from app.services.batches.chunks import Chunks
+from app.services.batches.expand import Expand
+from app.services.batches.forget import ForgetBatches
 from app.services.dead_letters import DeadLetters
 from app.services.erase import Erase
 from app.services.expire import Expire
@@ -26,7 +32,7 @@ from app.services.resolve import Resolve, resend_pairs
 from app.services.retention import Retention
 from app.services.task_list import TaskList
 from app.settings import Settings
-from app.wiring import broker_client, nudge, once_per_process, vault
+from app.wiring import arrivals, broker_client, library, nudge, once_per_process, vault
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,7 @@ class UpkeepServices:
 
     partitions: PartitionsAhead
     retention: Retention
+    batches: ForgetBatches
     erase: Erase
 
 
@@ -131,6 +138,7 @@ def upkeep_services(settings: Settings) -> UpkeepServices:
     engine = make_engine(settings.database_url, application_name="arauto-upkeep", pool_size=2)
     return UpkeepServices(
         partitions=PartitionsAhead(engine, settings.partitions_ahead_days),
+        batches=ForgetBatches(engine, settings.batch_abandoned_seconds),
         retention=Retention(
             engine,
             settings.retention_days,
@@ -138,6 +146,31 @@ def upkeep_services(settings: Settings) -> UpkeepServices:
             settings.audit_retention_days,
         ),
         erase=Erase(engine, vault(settings)),
+    )
+
+
+@once_per_process
+def expander(settings: Settings) -> Expand:
+    """Return what expands batches. A segment is counted at its start, which may take long."""
+    engine = make_engine(
+        settings.database_url,
+        application_name="arauto-batch",
+        pool_size=3,
+        statement_timeout_seconds=120.0,
+        options=WRITE_OPTIONS,
+    )
+    return Expand(
+        engine,
+        vault(settings),
+        nudge(settings).nudge,
+        chunks=Chunks(
+            vault(settings),
+            Rows(vault(settings), settings.retry_attempts, settings.quiet_hours_spread_seconds),
+            Deciding(vault(settings), library(settings), settings.schedule_max_days),
+            library(settings),
+        ),
+        arrivals=arrivals(settings),
+        running_limit=settings.batch_running_limit,
     )
 
 

@@ -15,9 +15,9 @@ from bench.report import Figure, at_least, at_most
 from bench.stack import Stack, StackError
 
 CONNECTIONS = 16
-_SEALED_BYTES = 110
+SEALED_BYTES = 110
 """As many as the content and the recipient of a bulk message take when sealed."""
-_BULK_BASELINE = """
+BULK_BASELINE = """
 WITH ids AS (
     SELECT n, (%(head)s || lpad(to_hex(n), 12, '0'))::uuid AS id, (%(tail)s || lpad(to_hex(n), 12, '0'))::uuid AS d
     FROM generate_series(1, %(count)s) AS n
@@ -67,9 +67,7 @@ def bulk(stack: Stack, count: int) -> tuple[list[Figure], dict[str, float]]:
     tail = f"{milliseconds[:8]}-{milliseconds[8:]}-7001-8000-"
     with stack.database() as connection, connection.cursor() as cursor:
         began = time.perf_counter()
-        cursor.execute(
-            _BULK_BASELINE, {"head": head, "tail": tail, "count": count, "sealed": bytes(_SEALED_BYTES)}
-        )
+        cursor.execute(BULK_BASELINE, {"head": head, "tail": tail, "count": count, "sealed": bytes(SEALED_BYTES)})
         limit = count / (time.perf_counter() - began)
         cursor.execute("DELETE FROM delivery WHERE tenant_id = 'bulk-base'")
         cursor.execute("DELETE FROM notification WHERE tenant_id = 'bulk-base'")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.domain.kinds import Priority
-from app.queues import LANES, RELAY_QUEUE
+from app.queues import BATCH_QUEUE, LANES, RELAY_QUEUE
 
 SLOTS = {Priority.HIGH: 12, Priority.NORMAL: 6, Priority.LOW: 2}
 
@@ -90,7 +90,8 @@ def _python(*arguments: str) -> tuple[str, ...]:
 
 
 def _worker(name: str, queue: str, slots: int) -> Part:
-    options = ("-Q", queue, "-c", str(slots), "-n", f"{queue}@%h", "--without-mingle", "--without-gossip")
+    queues = f"{queue},{BATCH_QUEUE}" if queue == LANES[Priority.LOW].queue else queue
+    options = ("-Q", queues, "-c", str(slots), "-n", f"{queue}@%h", "--without-mingle", "--without-gossip")
     return Part(
         name,
         _python("celery", "-A", "tasks", "worker", *options),

@@ -48,5 +48,5 @@ worker_init.connect(_refuse_what_breaks_the_protocol, weak=False)
 worker_init.connect(_serve_metrics, weak=False)
 worker_ready.connect(_say_that_it_is_ready, weak=False)
 
-for _module in ("tasks.relay", "tasks.upkeep", "tasks.deliver", "tasks.mark"):
+for _module in ("tasks.relay", "tasks.upkeep", "tasks.deliver", "tasks.mark", "tasks.batch"):
     import_module(_module)

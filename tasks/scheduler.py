@@ -1,4 +1,4 @@
-"""Beat's scheduler: ticks of the relay are nudges, everything else is an ordinary Celery message.
+"""Beat's scheduler: ticks of relay and expander are nudges, everything else is an ordinary Celery message.
 
 A tick that waits already makes the next one needless. So a slow or absent relay finds one tick a priority (one in
 three seconds at the worst), never a pile, and no clocks of two machines are compared, as `expires` would do. It
@@ -10,7 +10,7 @@ from typing import Any
 from celery.beat import Scheduler
 
 from app.domain.kinds import Priority
-from app.queues import TASK_RELAY
+from app.queues import TASK_EXPAND, TASK_RELAY
 from app.settings import get_settings
 from app.wiring import nudge
 
@@ -28,9 +28,12 @@ class NudgingScheduler(Scheduler):  # type: ignore[misc]  # Celery has no types
 
     def apply_async(self, entry: Any, producer: Any = None, advance: bool = True, **options: Any) -> Any:
         """Send one due entry."""
-        if entry.task != TASK_RELAY:
+        if entry.task not in {TASK_RELAY, TASK_EXPAND}:
             return super().apply_async(entry, producer=producer, advance=advance, **options)
         if advance:
             self.reserve(entry)
-        nudge(get_settings()).nudge(Priority[entry.kwargs["priority"]])
+        if entry.task == TASK_EXPAND:
+            nudge(get_settings()).expand()
+        else:
+            nudge(get_settings()).nudge(Priority[entry.kwargs["priority"]])
         return None

@@ -79,6 +79,7 @@ def prune(v: int) -> None:
         TASK_PRUNE,
         get_settings().prune_interval_seconds,
         upkeep_services(get_settings()).retention.run_once,
+        upkeep_services(get_settings()).batches.run_once,
         relay_services(get_settings()).rescue_queued.prune,
     )
 

@@ -137,6 +137,7 @@ class ListedNotification(BaseModel):
     status: str
     created_at: datetime
     user_id: str
+    batch_id: str | None
     category: str
     priority: PriorityName
     template: str | None

@@ -9,7 +9,7 @@ from flask_smorest import Api, Blueprint
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from app.api import answers, preference_schemas, reading_schemas, template_schemas, user_schemas
+from app.api import answers, batch_schemas, preference_schemas, reading_schemas, template_schemas, user_schemas
 from app.api.control_schemas import FrequencyCapList, FrequencyCapRequest, FrequencyCapView
 from app.api.schemas import ApiKeyRequest, ApiKeyRotation, NotificationRequest
 from app.api.ticket_schemas import StreamTicket, StreamTicketRequest
@@ -38,6 +38,7 @@ _MODELS: tuple[type[BaseModel], ...] = (
     NotificationRequest,
     ApiKeyRequest,
     ApiKeyRotation,
+    *batch_schemas.MODELS,
     StreamTicketRequest,
     StreamTicket,
     FrequencyCapRequest,

@@ -44,7 +44,7 @@ _CHANNELS = len(Channel)
 _EXPIRES_LIMIT = 30 * 86_400
 _CHAIN_LEAST = 2
 _AFTER_LIMIT = 7 * 86_400
-_OBJECT_LIMIT_BYTES = 32_768
+OBJECT_LIMIT_BYTES = 32_768
 _OBJECT_DEPTH = 16
 _METADATA_LIMIT_BYTES = 8_192
 _METADATA_KEYS = 50
@@ -79,9 +79,9 @@ def one_line_text(value: str) -> str:
 
 def bounded_object(value: dict[str, Any]) -> dict[str, Any]:
     """Return a payload that is neither too large nor too deep; for validators."""
-    if _depth(value) > _OBJECT_DEPTH or len(orjson.dumps(value)) > _OBJECT_LIMIT_BYTES:
+    if _depth(value) > _OBJECT_DEPTH or len(orjson.dumps(value)) > OBJECT_LIMIT_BYTES:
         raise PydanticCustomError(
-            "size", f"must be at most {_OBJECT_LIMIT_BYTES} bytes and {_OBJECT_DEPTH} levels deep"
+            "size", f"must be at most {OBJECT_LIMIT_BYTES} bytes and {_OBJECT_DEPTH} levels deep"
         )
     return value
 
@@ -311,7 +311,7 @@ class NotificationRequest(Strict):
             recipients=_given(self.recipients),
             metadata=self.metadata or {},
             payload=self.payload or {},
-            scheduled_at=None if self.scheduled_at is None else _instant("scheduled_at", self.scheduled_at),
+            scheduled_at=None if self.scheduled_at is None else instant_of("scheduled_at", self.scheduled_at),
             expires_in=self.expires_in,
             scheduled_local=None if self.scheduled_local is None else self.scheduled_local.local(),
             supersede_key=self.supersede_key,
@@ -370,7 +370,7 @@ def _given(recipients: Recipients | None) -> Mapping[str, str]:
     return {} if recipients is None else {name: value for name, value in recipients if value is not None}
 
 
-def _instant(field: str, text: str) -> datetime:
+def instant_of(field: str, text: str) -> datetime:
     """Return an RFC 3339 instant in UTC. An offset is required: what a local time means is not for us to guess."""
     if _RFC_3339.fullmatch(text):
         with suppress(ValueError, OverflowError):

@@ -11,6 +11,7 @@ import typer
 from app.cli import (
     api,
     audit,
+    batch,
     bridge,
     dlq,
     doctor,
@@ -52,6 +53,7 @@ app.command("token")(token.token)
 app.add_typer(key.app, name="key")
 app.add_typer(template.app, name="template")
 app.command("send")(send.send)
+app.add_typer(batch.app, name="batch")
 app.command("status")(status.status)
 app.command("watch")(watch.watch)
 app.command("ledger")(ledger.ledger)

@@ -40,11 +40,18 @@ class Api:
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[Any, dict[str, str]]:
         """Return what `call` does; raise HTTPError when it is refused, for who can do something about it."""
+        raw, answered = self.ask_raw(method, path, None if body is None else json.dumps(body).encode(), **headers)
+        return json.loads(raw), answered
+
+    def ask_raw(
+        self, method: str, path: str, body: bytes | None = None, **headers: str
+    ) -> tuple[bytes, dict[str, str]]:
+        """Return the bytes of an answer, and its headers in lower case; raise HTTPError when it is refused."""
         if not self.url.startswith(("http://", "https://")):
             fail(f"not an address of an API: {self.url}", "write it as http://host:port")
         request = Request(  # noqa: S310  the scheme was just checked
             self.url.rstrip("/") + path,
-            data=None if body is None else json.dumps(body).encode(),
+            data=body,
             method=method,
             headers={
                 "Authorization": f"Bearer {self.token}",
@@ -53,7 +60,7 @@ class Api:
             },
         )
         with urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:  # noqa: S310
-            return json.load(answer), {name.lower(): value for name, value in answer.headers.items()}
+            return answer.read(), {name.lower(): value for name, value in answer.headers.items()}
 
     @staticmethod
     def give_up(error: HTTPError) -> NoReturn:

@@ -31,15 +31,16 @@ WRITE_OPTIONS = "-c enable_nestloop=off -c enable_mergejoin=off"
 QUEUED or SENDING, and a nested loop over a chunk of 200 then compares 40,000 pairs. `load` wants the loop."""
 
 # Addresses are looked up now and not when the notification was accepted: one that changed is used as it is, and
-# one that was erased is used no more.
+# one that was erased is used no more. What a batch says is sealed once, on the batch; of one that is being called
+# off nothing is loaded any more, and its rows stay for the statement that cancels them.
 LOAD = """
 SELECT d.id::text, d.attempts, d.attempts_allowed, d.priority, d.channel, d.tenant_id, d.user_id,
        extract(epoch FROM d.next_attempt_at - now())::float8, n.id::text, n.sealed,
        CASE WHEN n.metadata <> '{}' THEN n.metadata::text END, d.device_id::text,
        CASE d.channel WHEN 'EMAIL' THEN u.email WHEN 'SMS' THEN u.phone WHEN 'PUSH' THEN v.token END,
-       n.template, n.template_version, n.locale,
-       n.category, extract(epoch FROM now())::float8, u.status, u.time_zone, v.time_zone, v.is_muted,
-       p.choices, p.quiet_hours,
+       n.batch_id::text, b.sealed, n.template, n.template_version, n.locale,
+       n.category, extract(epoch FROM now())::float8, u.status, u.time_zone, v.time_zone, v.is_muted, p.choices,
+       p.quiet_hours,
        CASE WHEN d.channel <> 'IN_APP' THEN
             (SELECT true FROM suppression s WHERE s.tenant_id = d.tenant_id AND s.channel = d.channel LIMIT 1) END,
        d.supersede_key, d.fallback_step IS NOT NULL, d.order_at IS NOT NULL
@@ -48,8 +49,10 @@ JOIN notification n ON n.id = d.notification_id AND n.id >= %(low)s::uuid AND n.
 LEFT JOIN app_user u ON u.tenant_id = d.tenant_id AND u.id = d.user_id
 LEFT JOIN preference_set p ON p.tenant_id = d.tenant_id AND p.user_id = d.user_id
 LEFT JOIN device v ON v.tenant_id = d.tenant_id AND v.user_id = d.user_id AND v.id = d.device_id
+LEFT JOIN batch b ON b.tenant_id = n.tenant_id AND b.id = n.batch_id
 WHERE d.id = ANY(%(ids)s::uuid[]) AND d.status IN ('PENDING', 'QUEUED')
   AND (d.expires_at IS NULL OR d.expires_at > now())
+  AND (b.state IS NULL OR b.state NOT IN ('CANCELLING', 'CANCELLED'))
 """
 
 ATTEMPTS = """
@@ -196,7 +199,8 @@ ON CONFLICT (topic, partition, seq) DO NOTHING
 class Loaded(NamedTuple):
     """What the worker needs to know of a delivery that may still be sent.
 
-    `sealed` is what the notification says, None once that was erased; `address` the user's own, sealed too.
+    `sealed` is what the notification says, None once erased, empty when its batch says all of it; `address` the
+    user's own, `batch_sealed` what its batch says, sealed too.
     `due_in` is in seconds, negative once it is due; `metadata` is JSON text. `template`, its version and the
     reader's language are None where the content was given. `now` is the database's clock, in seconds since the
     epoch. `has_suppressions` says whether the tenant suppresses any address of the channel.
@@ -215,6 +219,8 @@ class Loaded(NamedTuple):
     metadata: str | None
     device_id: str | None
     address: memoryview | None
+    batch_id: str | None
+    batch_sealed: memoryview | None
     template: str | None = None
     template_version: int | None = None
     locale: str | None = None

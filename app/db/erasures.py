@@ -143,6 +143,7 @@ DELETE FROM idempotency_key
 WHERE tenant_id = %(tenant_id)s AND route = 'POST /v1/notifications of ' || %(user_id)s
 """
 
+_BATCH_ERRORS = "DELETE FROM batch_error WHERE tenant_id = %(tenant_id)s AND user_id = %(user_id)s"
 _HITS = "DELETE FROM frequency_hit WHERE tenant_id = %(tenant_id)s AND user_id = %(user_id)s"
 # Whoever comes back under the same id keeps the steps of what is sent to them from then on.
 _STEPS = """
@@ -151,7 +152,7 @@ WHERE s.tenant_id = %(tenant_id)s AND s.user_id = %(user_id)s
   AND NOT EXISTS (SELECT FROM notification n WHERE n.id = s.notification_id AND n.user_id = s.user_id)
 """
 
-OF_USER = (_KEYS, _HITS, _STEPS)
+OF_USER = (_KEYS, _BATCH_ERRORS, _HITS, _STEPS)
 """What else is kept of a user, beside the record and what was sent: a statement for each table, with `tenant_id`
 and `user_id`. A table that gets a user's id gets its line here."""
 

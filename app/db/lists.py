@@ -42,7 +42,9 @@ STATUS = f"""CASE
 
 _COLUMNS = """s.id::text, s.user_id, s.category, s.priority, s.template, s.template_version, s.locale, s.sealed,
        s.metadata, s.suppressed, s.decision, s.scheduled_local,
-       s.scheduled_at, s.expires_at, s.created_at, s.inbox_at, s.seen_at, s.read_at, s.archived_at"""
+       s.scheduled_at, s.expires_at, s.created_at, s.inbox_at, s.seen_at, s.read_at, s.archived_at,
+       s.batch_id::text,
+       (SELECT b.sealed FROM batch b WHERE b.tenant_id = s.tenant_id AND b.id = s.batch_id) AS batch_sealed"""
 
 _SCANNED = """SELECT * FROM notification n
     WHERE n.tenant_id = %(tenant_id)s{of_user} AND n.deleted_at IS NULL

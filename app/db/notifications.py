@@ -97,11 +97,11 @@ WITH given AS MATERIALIZED (
 ), stored AS (
     INSERT INTO notification (id, tenant_id, user_id, category, priority, template, template_version, locale,
                               sealed, metadata, suppressed, decision, scheduled_local, delivery_count,
-                              scheduled_at, expires_at, created_at, inbox_at,
+                              scheduled_at, expires_at, created_at, batch_id, inbox_at,
                               supersede_key)
     SELECT id, %(tenant_id)s, user_id, category, priority, template, template_version, locale, sealed,
            coalesce(metadata, '{}'), coalesce(suppressed, '[]'), coalesce(decision, '[]'), scheduled_local,
-           cardinality(channels), scheduled_at, expires_at, created_at,
+           cardinality(channels), scheduled_at, expires_at, created_at, %(batch_id)s::uuid,
            CASE WHEN 'IN_APP' = ANY(channels) THEN
                (SELECT now() FROM unnest(channels, held_until) AS d (channel, held_until)
                 WHERE d.channel = 'IN_APP' AND greatest(due_at, d.held_until) <= now() LIMIT 1) END,
@@ -131,6 +131,8 @@ READ = """
 SELECT n.id::text, n.user_id, n.category, n.priority, n.template, n.template_version, n.locale, n.sealed,
        n.metadata, n.suppressed, n.decision, n.scheduled_local, n.scheduled_at, n.expires_at, n.created_at,
        n.inbox_at, n.seen_at, n.read_at, n.archived_at, n.deleted_at, n.supersede_key,
+       n.batch_id::text,
+       (SELECT b.sealed FROM batch b WHERE b.tenant_id = n.tenant_id AND b.id = n.batch_id) AS batch_sealed,
        (SELECT coalesce(json_agg(d ORDER BY d.id), '[]') FROM (
             SELECT id, channel, device_id, status, attempts, next_attempt_at, provider, provider_message_id,
                    error_code, last_error, uncertain, cancel_requested_at, sent_at, delivered_at, expires_at
@@ -213,9 +215,10 @@ class Bulk:
 
     rows: str
     attempts_allowed: int
-    keys: Collection[tuple[str, str]]
-    since: str
+    keys: Collection[tuple[str, str]] = ()
+    since: str = ""
     has_chains: bool = False
+    batch_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +267,7 @@ def accept_many(cursor: Cursor, tenant_id: str, bulk: Bulk) -> StoredMany:
         "tenant_id": tenant_id,
         "rows": bulk.rows,
         "attempts_allowed": bulk.attempts_allowed,
+        "batch_id": bulk.batch_id,
     }
     accepting = ACCEPT_MANY_CHAINS if bulk.has_chains else ACCEPT_MANY
     if not bulk.keys:

@@ -37,6 +37,8 @@ class SealedColumn:
 
 _USER = (("tenant_id", "text"), ("id", "text"))
 _DEVICE = (("tenant_id", "text"), ("user_id", "text"), ("id", "uuid"))
+_BATCH = (("tenant_id", "text"), ("id", "uuid"))
+_PIECE = (("tenant_id", "text"), ("batch_id", "uuid"), ("start", "bigint"))
 _ENTRY = (("tenant_id", "text"), ("id", "uuid"))
 
 SEALED_COLUMNS = (
@@ -45,18 +47,20 @@ SEALED_COLUMNS = (
     SealedColumn("device", "token", "device", _DEVICE, ("tenant_id", "id")),
     SealedColumn("suppression", "address", "suppression", _ENTRY, ("tenant_id", "channel", "id")),
     SealedColumn("notification", "sealed", "notification", (("id", "uuid"),), ("tenant_id", "id"), is_daily=True),
+    SealedColumn("batch", "sealed", "batch", _BATCH, ("tenant_id", "id")),
+    SealedColumn("batch_piece", "sealed", "batch-piece", _PIECE, ("tenant_id", "batch_id", "start")),
 )
-"""A new column of sealed values gets its line here."""
+"""A new column of sealed values gets its line here. An empty value is one that says nothing, and has no key."""
 
 _COUNT = """
 SELECT (get_byte(header, 0) << 8) + get_byte(header, 1), count(*)
-FROM (SELECT substring({column} FROM 2 FOR 2) AS header FROM {table} WHERE {column} IS NOT NULL) AS h
+FROM (SELECT substring({column} FROM 2 FOR 2) AS header FROM {table} WHERE {column} <> '') AS h
 GROUP BY 1 ORDER BY 1
 """
 
 _STEP = """
 SELECT {keys}, {bound}, {column} FROM {table}
-WHERE {column} IS NOT NULL AND substring({column} FROM 2 FOR 2) <> %(key_id)s{beyond}
+WHERE {column} <> '' AND substring({column} FROM 2 FOR 2) <> %(key_id)s{beyond}
 ORDER BY {order}
 LIMIT %(limit)s
 """

@@ -4,7 +4,8 @@ A turn is an advisory lock that ends with its transaction. It is taken by a stat
 that looks: at READ COMMITTED each statement sees what was committed when it began, so what the last holder of the
 turn wrote is seen. A request takes all its turns of a kind at once, in order of their numbers, those of the kind
 "frequency" before those of "supersede", and before it locks any row; nobody who holds a row's lock waits for a
-turn. So no circle of waiting can close.
+turn, but the expander that holds its batch's row, for which no holder of a turn waits. So no circle of waiting can
+close.
 """
 
 import hashlib

@@ -46,6 +46,11 @@ CAPPED = Counter("notification_capped_total", "Channels suppressed by a frequenc
 ISSUER_FETCHES = Counter("issuer_keys_fetched_total", "Fetches of the token issuer's public keys", ("outcome",))
 NUDGES = Counter("relay_nudge_total", "Nudges of the relay after a commit", ("result",))
 
+# Batches
+BATCH_EXPANDED = Counter("batch_expanded_total", "Notifications made from batches")
+BATCH_REJECTED = Counter("batch_rejected_total", "Rows of batches that made no notification")
+BATCH_CHUNK_SECONDS = Histogram("batch_chunk_seconds", "One chunk, from lock to commit", buckets=_FAST)
+
 # Relay
 RELAY_PUBLISHED = Counter("relay_published_total", "Deliveries published", ("channel", "priority"))
 RELAY_BATCH_SECONDS = Histogram(

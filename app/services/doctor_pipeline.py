@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from app.queues import DEAD_LETTER_TOPIC, LANES, RELAY_QUEUE
+from app.queues import BATCH_QUEUE, DEAD_LETTER_TOPIC, LANES, RELAY_QUEUE
 from app.services.doctor import Finding, Level
 
 _DUE_WARN_SECONDS = 30.0
@@ -79,7 +79,7 @@ class WorkersProbe:
     def look(self) -> Iterable[Finding]:
         """Yield a finding for each queue, and one for beat."""
         workers = self.queues()
-        for queue in (*(lane.queue for lane in LANES.values()), RELAY_QUEUE):
+        for queue in (*(lane.queue for lane in LANES.values()), RELAY_QUEUE, BATCH_QUEUE):
             serving = sorted(name for name, queues in workers.items() if queue in queues)
             if serving:
                 yield Finding(f"queue {queue}", Level.OK, f"served by {', '.join(serving)}")

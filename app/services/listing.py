@@ -123,7 +123,7 @@ class Lists:
         return rows, None if place is None else self._cursors.make(scope, place)
 
     def _item(self, tenant_id: str, row: dict[str, Any]) -> dict[str, Any]:
-        said = opened(self._vault, tenant_id, row["id"], row["sealed"])
+        said = opened(self._vault, tenant_id, row["id"], row["sealed"], (row["batch_id"], row["batch_sealed"]))
         return {
             "id": row["id"],
             "category": row["category"],

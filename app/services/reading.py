@@ -16,6 +16,7 @@ from app.domain.states import DeliveryState
 from app.domain.summary import summarise
 from app.observability.logging import get_logger
 from app.sealing import SealBrokenError, UnknownKeyError, Vault, context
+from app.services.batches.content import with_shared
 from app.services.refusal import NotFound, Unavailable
 from app.settings import Settings
 
@@ -58,7 +59,7 @@ class ReadNotification:
             attempt["started_at"] = _reformat(attempt["started_at"])
             attempts[attempt.pop("delivery_id")].append(attempt)
         priority = Priority(row["priority"])
-        said = opened(self._vault, tenant_id, row["id"], row["sealed"])
+        said = opened(self._vault, tenant_id, row["id"], row["sealed"], (row["batch_id"], row["batch_sealed"]))
         return _notification(row, said, priority, shows_addresses=shows_addresses) | {
             "deleted_at": instant(row["deleted_at"]) if row["deleted_at"] else None,
             "deliveries": [self._delivery(each, priority, attempts[each["id"]]) for each in row["deliveries"]],
@@ -67,7 +68,7 @@ class ReadNotification:
     def listed(self, tenant_id: str, row: dict[str, Any], *, shows_addresses: bool) -> dict[str, Any]:
         """Return a row of `app.db.lists.page` as a list shows it: as one alone, but without attempts."""
         priority = Priority(row["priority"])
-        said = opened(self._vault, tenant_id, row["id"], row["sealed"])
+        said = opened(self._vault, tenant_id, row["id"], row["sealed"], (row["batch_id"], row["batch_sealed"]))
         deliveries = [self._delivery(each, priority, []) for each in row["deliveries"]]
         for delivery in deliveries:
             del delivery["attempts"]
@@ -99,22 +100,34 @@ class ReadNotification:
         }
 
 
-def opened(vault: Vault, tenant_id: str, identifier: str, sealed: memoryview | None) -> dict[str, Any]:
+def opened(
+    vault: Vault,
+    tenant_id: str,
+    identifier: str,
+    sealed: memoryview | None,
+    batch: tuple[str | None, memoryview | None] = (None, None),
+) -> dict[str, Any]:
     """Return what a notification says, as `app.services.accept.rows` sealed it; empty once erased or damaged.
 
-    Raises Unavailable while its key is not there: what was sealed is still whole.
+    `batch` is the id of its batch, if it has one, and what that says. Raises Unavailable while a key is not there:
+    what was sealed is still whole.
     """
     if sealed is None:
         return {}
+    batch_id, batch_sealed = batch
+    said: dict[str, Any] = {}
     try:
-        plain = vault.open(context("notification", tenant_id, identifier), bytes(sealed))
+        if len(sealed):
+            said = orjson.loads(vault.open(context("notification", tenant_id, identifier), bytes(sealed)))
+        if batch_id is not None and batch_sealed is not None:
+            shared = vault.open(context("batch", tenant_id, batch_id), bytes(batch_sealed))
+            said = with_shared(orjson.loads(shared), said)
     except UnknownKeyError as error:
         log.error("encryption_key_missing", notification_id=identifier, error=str(error))  # noqa: TRY400
         raise Unavailable("INFRA_ENCRYPTION_KEY_MISSING", "This cannot be read right now.", 60) from error
     except SealBrokenError as error:
         log.error("sealed_content_broken", notification_id=identifier, error=str(error))  # noqa: TRY400
         return {}
-    said: dict[str, Any] = orjson.loads(plain)
     return said
 
 
@@ -132,6 +145,7 @@ def _notification(
         ),
         "created_at": instant(row["created_at"]),
         "user_id": row["user_id"],
+        "batch_id": row["batch_id"],
         "category": row["category"],
         "priority": priority.name,
         "template": row["template"],

@@ -15,7 +15,7 @@ import orjson
 import redis
 
 from app.domain.kinds import Channel, Priority
-from app.queues import TASK_DELIVER, TASK_MARK, TASK_RELAY
+from app.queues import TASK_DELIVER, TASK_EXPAND, TASK_MARK, TASK_RELAY
 
 Task = bytes
 
@@ -37,6 +37,11 @@ def relay_task(queue: str, priority: Priority) -> Task:
     """Return the task that runs the relay of `priority`."""
     kwargs = {"v": 1, "priority": priority.name}
     return _message(queue, TASK_RELAY, secrets.token_hex(16), kwargs, summary=priority.name)
+
+
+def expand_task(queue: str) -> Task:
+    """Return the task that goes on with the batches."""
+    return _message(queue, TASK_EXPAND, secrets.token_hex(16), {"v": 1}, summary="batches")
 
 
 def _message(queue: str, task: str, identifier: str, kwargs: dict[str, Any], *, summary: str) -> Task:

@@ -11,7 +11,7 @@ from celery.contrib.testing.worker import start_worker
 from app.celery_app import celery, make_celery, unsafe_settings
 from app.domain.ids import mint
 from app.domain.kinds import Channel, Priority
-from app.queues import LANES, RELAY_QUEUE, TASK_DELIVER, TASK_RELAY
+from app.queues import BATCH_QUEUE, LANES, RELAY_QUEUE, TASK_DELIVER, TASK_RELAY
 from app.services.outlets import DirectOutlet
 from app.services.task_list import TaskList, deliver_task, ids_in, mark_task
 from tests.pipeline_parts import add_due, in_list, relay_on, states
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(120)
 def test_the_configuration_keeps_what_the_protocol_relies_on():
     """As it is delivered, nothing in it breaks the protocol; one list a queue, no results, JSON only."""
     assert unsafe_settings(celery.conf) == []
-    assert set(celery.amqp.queues) == {lane.queue for lane in LANES.values()} | {RELAY_QUEUE}
+    assert set(celery.amqp.queues) == {lane.queue for lane in LANES.values()} | {RELAY_QUEUE, BATCH_QUEUE}
     assert celery.conf.accept_content == ["json"]
     assert celery.conf.task_ignore_result
     assert celery.conf.result_backend is None
@@ -66,11 +66,12 @@ def test_a_worker_with_such_a_setting_refuses_to_start(redis_url, option):
 
 
 def test_beat_has_a_tick_a_priority_and_compares_no_clocks():
-    """Every message of beat goes to the relay's queue, and none has an `expires`, which needs equal clocks."""
+    """Its messages go to the relay's queue or the expander's; none has an `expires`, which needs equal clocks."""
     schedule = celery.conf.beat_schedule
     relays = [entry for entry in schedule.values() if entry["task"] == TASK_RELAY]
     assert {entry["kwargs"]["priority"] for entry in relays} == {priority.name for priority in Priority}
-    assert [entry["options"] for entry in schedule.values()] == [{"queue": RELAY_QUEUE}] * len(schedule)
+    queues = [BATCH_QUEUE if name == "expand" else RELAY_QUEUE for name in schedule]
+    assert [entry["options"] for entry in schedule.values()] == [{"queue": queue} for queue in queues]
 
 
 def test_ticks_that_nobody_takes_do_not_pile_up(redis_url, redis_client):

@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 import yaml
 
-from app.queues import LANES, RELAY_QUEUE
+from app.queues import BATCH_QUEUE, LANES, RELAY_QUEUE
 from app.settings import Settings
 from embedded.parts import jobs, parts
 from tests.meta import ROOT
@@ -110,7 +110,7 @@ def _concurrency(command: list[str]) -> int:
 def test_every_queue_has_a_consumer_in_compose():
     """A queue that nobody reads would fill up without an error."""
     consumed = set().union(*(_consumed(service["command"]) for service in OURS.values()))
-    assert consumed == {lane.queue for lane in LANES.values()} | {RELAY_QUEUE}
+    assert consumed == {lane.queue for lane in LANES.values()} | {RELAY_QUEUE, BATCH_QUEUE}
 
 
 def _as_typed(command: tuple[str, ...]) -> list[str]:
@@ -138,7 +138,7 @@ def test_compose_and_make_run_start_the_same_commands():
 def test_each_pool_starts_with_its_slots(queue, slots):
     """Compose starts 12, 6 and 2 slots for HIGH, NORMAL and LOW."""
     command = SERVICES[f"worker-{queue}"]["command"]
-    assert _consumed(command) == {queue}
+    assert _consumed(command) == {queue} | ({BATCH_QUEUE} if queue == "low" else set())
     assert _concurrency(command) == slots
 
 

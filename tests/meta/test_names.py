@@ -51,7 +51,7 @@ def test_every_priority_has_a_lane_of_its_own():
     assert set(queues.LANES) == set(Priority)
     assert len({lane.topic for lane in queues.LANES.values()}) == len(Priority)
     known = {queue.name for queue in celeryconfig.task_queues}
-    assert {lane.queue for lane in queues.LANES.values()} | {queues.RELAY_QUEUE} == known
+    assert {lane.queue for lane in queues.LANES.values()} | {queues.RELAY_QUEUE, queues.BATCH_QUEUE} == known
 
 
 def test_the_database_knows_the_same_channels_and_states():

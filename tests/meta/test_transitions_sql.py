@@ -15,6 +15,7 @@ from tests.meta import ROOT
 VERBS = {
     "notifications.CANCEL": ("cancel",),
     "supersede.SUPERSEDE": ("supersede",),
+    "batch_work.CANCEL_CHUNK": ("cancel",),
     "erasures.CANCEL": ("cancel",),
     "outbox.MARK_QUEUED": ("publish",),
     "outbox.BRING_BACK": ("rescue_queued",),
@@ -40,6 +41,7 @@ NOTED_WHILE = {
     "recovery.RECEIPT_NEGATIVE": {"SENDING"},
     "notifications.CANCEL": {"SENDING", "UNKNOWN"},
     "supersede.SUPERSEDE": {"SENDING", "UNKNOWN"},
+    "batch_work.CANCEL_CHUNK": {"SENDING", "UNKNOWN"},
     "erasures.CANCEL": {"SENDING", "UNKNOWN"},
 }
 STATES = "|".join(state.value for state in DeliveryState)

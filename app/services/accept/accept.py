@@ -189,6 +189,16 @@ class Accept:
         )
         return prepared.submission, made
 
+    def shared(self, tenant_id: str, submission: Submission) -> Submission:
+        """Return what all notifications of a batch have in common, checked; raise Refused.
+
+        It holds the content as it is stored, or the version of the template that all of them are made of.
+        """
+        version = None
+        if submission.template is not None:
+            version = self._versions(tenant_id, {submission.template}).get(submission.template)
+        return self._deciding.shared(submission, version)
+
     def _prepare_one(self, tenant_id: str, submission: Submission, known: Known) -> Prepared:
         version = None
         if submission.template is not None:

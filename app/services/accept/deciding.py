@@ -60,18 +60,34 @@ class Deciding:
         version: Version | None,
         *,
         check_all: bool,
+        is_written: bool = False,
     ) -> Prepared:
-        """Return the submission ready to be planned; raise Refused."""
+        """Return the submission ready to be planned; raise Refused.
+
+        What is written already (`shared`) is not gone through again.
+        """
         if submission.scheduled_local is not None:
             submission = _with_instant(submission, known)
-        self._check(submission)
+        if not is_written:
+            self._check(submission)
         if submission.template is None:
-            submission = self._writing.inline(submission)
+            submission = submission if is_written else self._writing.inline(submission)
         else:
             submission = self._writing.templated(submission, version, known.user, check_all=check_all)
         now = datetime.now(UTC)
         due_at = now if submission.scheduled_at is None else max(submission.scheduled_at, now)
         return Prepared(submission, known, due_at)
+
+    def shared(self, submission: Submission, version: Version | None) -> Submission:
+        """Return what all notifications of a batch have in common, checked and written; raise Refused."""
+        self._check(submission)
+        if submission.template is None:
+            return self._writing.inline(submission)
+        if version is None:
+            raise Refused(
+                "DOMAIN_TEMPLATE_NOT_FOUND", "There is no such template.", [Problem("template", "does not exist")]
+            )
+        return replace(submission, template_version=version.number)
 
     def _check(self, submission: Submission) -> None:
         """Raise Refused for what can never be delivered, whoever it is for."""

@@ -33,6 +33,9 @@ _BULK_NAMES = (
     "is_ordered",
 )
 
+Own = Mapping[str, Any]
+"""What a notification of a batch says beyond the batch: payload, recipients, and what was made of a template."""
+
 
 class Rows:
     """Writes plans down. Made once: it knows how to seal, and what holds for every delivery."""
@@ -100,13 +103,32 @@ class Rows:
 
         Thousands of rows as objects would keep the collector busy.
         """
-        identifier, *delivery_ids = ids
+        sealed = self._sealed(tenant_id, ids[0], submission, made)
+        return self._bulk_text(ids[0], ids[1:], sealed, submission, made)
+
+    def batch_row(
+        self, tenant_id: str, submission: Submission, made: Plan, ids: Sequence[str], own: Own | None
+    ) -> bytes:
+        """Return a row of a batch, as `bulk_row` does, with ids minted for it: its own, then its deliveries'.
+
+        What the batch says stays on the batch: sealed here is what the row adds to it, and nothing when it adds
+        nothing.
+        """
+        said = {name: value for name, value in own.items() if value} if own else {}
+        sealed = b""
+        if said:
+            sealed = self._vault.seal(context("notification", tenant_id, ids[0]), orjson.dumps(said))
+        return self._bulk_text(ids[0], ids[1:], sealed, submission, made)
+
+    def _bulk_text(
+        self, identifier: str, delivery_ids: Sequence[str], sealed: bytes, submission: Submission, made: Plan
+    ) -> bytes:
         values: dict[str, Any] = {
             "id": identifier,
             "user_id": submission.user_id,
             "category": submission.category,
             "priority": submission.priority,
-            "sealed": "\\x" + self._sealed(tenant_id, identifier, submission, made).hex(),
+            "sealed": "\\x" + sealed.hex(),
             "delivery_ids": delivery_ids[: len(made.deliveries)],
             "channels": [each.channel for each in made.deliveries],
             "decision": made.decision,

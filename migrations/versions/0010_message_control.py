@@ -6,8 +6,8 @@ partial: a notification without a key costs none of them a write.
 
 from alembic import op
 
-revision = "0009"
-down_revision = "0008"
+revision = "0010"
+down_revision = "0009"
 
 _SUPERSEDE = """
 ALTER TABLE delivery ADD COLUMN supersede_key text;
