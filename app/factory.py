@@ -20,6 +20,7 @@ from app.api import (
     docs,
     errors,
     explain,
+    frequency_caps,
     health,
     inbox,
     inbox_tickets,
@@ -60,6 +61,7 @@ def create_app(settings: Settings | None = None, services: wiring.ApiServices | 
     api.register_blueprint(inbox.blueprint)
     api.register_blueprint(batches.blueprint)
     api.register_blueprint(api_keys.blueprint)
+    api.register_blueprint(frequency_caps.blueprint)
     api.register_blueprint(audit.blueprint)
     api.register_blueprint(explain.blueprint)
     api.register_blueprint(categories.blueprint)

@@ -138,6 +138,7 @@ class Settings(BaseSettings):
     lease_margin_seconds: Positive = 30.0
     lease_minimum_seconds: Positive = 120.0
     guard_seconds: Positive = 600.0
+    ordering_wait_seconds: Positive = 60.0
     countdown_horizon_seconds: Positive = 60.0
     countdown_grace_seconds: Positive = 10.0
     countdown_slots: Annotated[int, Field(ge=0)] = 1000

@@ -44,6 +44,7 @@ from app.services.client_address import ClientAddress, parse_networks
 from app.services.cursors import Cursors
 from app.services.erase import RequestErasure
 from app.services.explain import Explain
+from app.services.frequency_caps import FrequencyCaps
 from app.services.health import HealthChecks, Part, reach
 from app.services.inbox import Inbox
 from app.services.inbox_events import InboxEvents
@@ -113,6 +114,7 @@ class ApiServices:
     audit: ReadAudit
     tickets: StreamTickets
     keys: ManageKeys
+    caps: FrequencyCaps
     accept: Accept
     read: ReadNotification
     lists: Lists
@@ -176,6 +178,7 @@ def api_services(settings: Settings) -> ApiServices:
         limits=_limits(settings),
         audit=ReadAudit(pool, cursors(settings)),
         keys=ManageKeys(pool, cursors(settings)),
+        caps=FrequencyCaps(pool),
         accept=accept,
         read=read,
         lists=Lists(pool, vault(settings), cursors(settings), read),

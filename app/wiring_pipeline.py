@@ -13,6 +13,7 @@ from app.kafka.topics import ensure_topics
 from app.queues import BRIDGE_GROUP, DEAD_LETTER_TOPIC
 from app.services.accept.deciding import Deciding
 from app.services.accept.rows import Rows
+from app.services.advance import Advance
 from app.services.batches.chunks import Chunks
 from app.services.batches.expand import Expand
 from app.services.batches.forget import ForgetBatches
@@ -61,6 +62,7 @@ class RecoveryServices:
     rescue_sending: RescueSending
     resolve: Resolve
     expire: Expire
+    advance: Advance
     take_receipt: TakeReceipt
 
 
@@ -70,7 +72,9 @@ def outlet(settings: Settings) -> Outlet:
     if settings.transport == "direct":
         return DirectOutlet(task_list(settings), chunk_sizes(settings))
     return KafkaOutlet(
-        {priority: Publisher(settings) for priority in Priority}, partial(ensure_topics, settings, 2.0)
+        {priority: Publisher(settings) for priority in Priority},
+        partial(ensure_topics, settings, 2.0),
+        lambda tenant_id, user_id: vault(settings).index(tenant_id, "ordering", user_id).hex(),
     )
 
 
@@ -183,5 +187,6 @@ def recovery_services(settings: Settings) -> RecoveryServices:
         ),
         resolve=Resolve(engine, resend_pairs(settings)),
         expire=Expire(engine),
+        advance=Advance(engine, settings.retry_attempts, nudge(settings).nudge),
         take_receipt=TakeReceipt(engine),
     )

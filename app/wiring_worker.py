@@ -6,6 +6,7 @@ from typing import assert_never
 
 from app.celery_app import celery
 from app.db.deliveries import WRITE_OPTIONS
+from app.db.ordering import READ_OPTIONS
 from app.db.session import make_engine
 from app.db.steady import SteadyConnections
 from app.domain.kinds import Channel
@@ -16,6 +17,7 @@ from app.limits.crashes import CrashCounter
 from app.limits.guard import Guard
 from app.limits.rate import RateLimiter
 from app.queues import TASK_RETRY
+from app.services.advance import Advance
 from app.services.deliver.check import Check
 from app.services.deliver.countdowns import Countdown, Countdowns
 from app.services.deliver.dead_addresses import DeadAddresses
@@ -25,9 +27,10 @@ from app.services.deliver.lane import LaneRules
 from app.services.deliver.policies import PolicyBook
 from app.services.deliver.recorder import Recorder
 from app.services.deliver.render import Render
+from app.services.deliver.turns import WakeNext
 from app.services.deliver.worker import DeliveryWorker, WorkerLimits
 from app.settings import Settings
-from app.wiring import arrivals, library, once_per_process, unsubscribe_links, vault
+from app.wiring import arrivals, library, nudge, once_per_process, unsubscribe_links, vault
 from providers.base import Provider
 from providers.registry import build
 
@@ -36,6 +39,7 @@ from providers.registry import build
 def worker(settings: Settings) -> DeliveryWorker:
     """Return the delivery worker of this process, not started."""
     reads, writes = worker_connections(settings), worker_connections(settings, WRITE_OPTIONS)
+    turns = worker_connections(settings, READ_OPTIONS)
     client = make_redis(settings.redis_url)
     limits = WorkerLimits(RateLimiter(client), breaker(settings), Guard(client), CrashCounter(client))
     owner = f"{socket.gethostname()}:{os.getpid()}"
@@ -60,6 +64,8 @@ def worker(settings: Settings) -> DeliveryWorker:
         feedback=Feedback(limits.breaker, limits.rate, rules),
         dead_addresses=dead_addresses,
         arrivals=arrivals(settings),
+        advance=_advance(settings).run_once,
+        wake=WakeNext(turns, nudge(settings).nudge),
     )
     return DeliveryWorker(
         owner=owner,
@@ -67,6 +73,7 @@ def worker(settings: Settings) -> DeliveryWorker:
         rules={channel: lane_rules(settings, channel) for channel in Channel},
         reads=reads,
         writes=writes,
+        turns=turns,
         limits=limits,
         renderer=Render(vault(settings), library(settings), unsubscribe_links(settings), policies),
         check=check,
@@ -75,6 +82,12 @@ def worker(settings: Settings) -> DeliveryWorker:
         recorder=recorder,
         stop_seconds=settings.worker_stop_seconds,
     )
+
+
+def _advance(settings: Settings) -> Advance:
+    """Return the use case of the recorder's thread, on a connection of its own, opened by the first fallback."""
+    engine = make_engine(settings.database_url, application_name="arauto-fallback", pool_size=1)
+    return Advance(engine, settings.retry_attempts, nudge(settings).nudge)
 
 
 def worker_connections(settings: Settings, options: str = "") -> SteadyConnections:
@@ -142,6 +155,7 @@ def lane_rules(settings: Settings, channel: Channel) -> LaneRules:
         lease_seconds=settings.lease_seconds,
         fence_margin_seconds=settings.lease_margin_seconds / 3,
         guard_seconds=settings.guard_seconds,
+        ordering_wait_seconds=settings.ordering_wait_seconds,
     )
 
 

@@ -10,8 +10,13 @@ from providers.outcome import Outcome
 class Message:
     """One rendered message to one recipient.
 
-    `reference` is the delivery id: an adapter passes it as the provider's idempotency key, client reference,
-    collapse key or Message-ID, wherever the provider has one. `unsubscribe_url` takes a one-click POST (RFC 8058).
+    `reference` is the delivery id: an adapter passes it as the provider's idempotency key, client reference or
+    Message-ID, wherever the provider has one. A later message with the same `collapse_key` replaces this one on
+    the recipient's device, where the provider can do that: 22 characters of URL-safe base64, fit for all of them;
+    with None nothing but a repetition of this very message may replace it. After `ttl_seconds` from the call,
+    whole and rounded down, the message is worth nothing: an adapter passes it on as validity or time to live, and
+    never a longer one; 0 is "now or never", None no limit.
+    `unsubscribe_url` takes a one-click POST (RFC 8058).
     """
 
     reference: str
@@ -19,6 +24,8 @@ class Message:
     title: str
     body: str
     html: str | None = None
+    collapse_key: str | None = None
+    ttl_seconds: int | None = None
     sender: str | None = None
     metadata: dict[str, str] = field(default_factory=dict)
     unsubscribe_url: str | None = None

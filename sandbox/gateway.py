@@ -68,12 +68,23 @@ class Gateway:
         self._windows = {channel: SlidingSecond() for channel in CHANNELS}
         self._seen: OrderedDict[str, int] = OrderedDict()
 
-    def take(self, channel: str, recipient: str, reference: str, subject: str, body: str) -> Verdict:
+    def take(
+        self,
+        channel: str,
+        recipient: str,
+        reference: str,
+        subject: str,
+        body: str,
+        *,
+        collapse_key: str = "",
+        ttl_seconds: int | None = None,
+    ) -> Verdict:
         """Decide about one message, and write it into the records. `channel` is sms, push or email."""
         now = self._clock()
         verdict = self._decide(channel, recipient, reference, now)
         texts = (recipient, reference, subject, body)
-        self.records.add(Call(time.time(), CHANNELS[channel], PROVIDERS[channel], *texts, verdict.outcome), now)
+        how = (verdict.outcome, collapse_key, ttl_seconds)
+        self.records.add(Call(time.time(), CHANNELS[channel], PROVIDERS[channel], *texts, *how), now)
         return verdict
 
     def refuse(self, channel: str, reason: str) -> None:

@@ -76,13 +76,18 @@ class HttpServer:
             message = orjson.loads(request.body)
             recipient, body = message["to"], message["body"]
             reference, title = message.get("reference") or "", message.get("title") or ""
+            collapse_key, ttl = message.get("collapse_key") or "", message.get("ttl_seconds")
         except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
             self._gateway.refuse(channel, "invalid")
             return _error(400, "invalid", "The body must be a JSON object with `to` and `body`.")
-        if not all(isinstance(text, str) for text in (recipient, body, reference, title)):
+        if not all(isinstance(text, str) for text in (recipient, body, reference, title, collapse_key)):
             self._gateway.refuse(channel, "invalid")
-            return _error(400, "invalid", "`to`, `body`, `title` and `reference` must be strings.")
-        return self._reply(self._gateway.take(channel, recipient, reference, title, body))
+            return _error(400, "invalid", "`to`, `body`, `title`, `reference` and `collapse_key` must be strings.")
+        if ttl is not None and (isinstance(ttl, bool) or not isinstance(ttl, int) or ttl < 0):
+            self._gateway.refuse(channel, "invalid")
+            return _error(400, "invalid", "`ttl_seconds` must be a whole number that is not negative.")
+        texts = (recipient, reference, title, body)
+        return self._reply(self._gateway.take(channel, *texts, collapse_key=collapse_key, ttl_seconds=ttl))
 
     def _reply(self, verdict: Verdict) -> Reply:
         delay = verdict.delay_seconds

@@ -28,10 +28,12 @@ class Call(NamedTuple):
     subject: str
     body: str
     outcome: str
+    collapse_key: str = ""
+    ttl_seconds: int | None = None
 
-    def as_json(self) -> dict[str, str]:
+    def as_json(self) -> dict[str, str | int | None]:
         """The call as the outbox shows it to scripts."""
-        row: dict[str, str] = self._asdict()
+        row: dict[str, str | int | None] = self._asdict()
         row["received_at"] = iso(self.received_at)
         return row
 

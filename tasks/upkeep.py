@@ -46,7 +46,7 @@ def _each(name: str, interval_seconds: float, *steps: Callable[[], object]) -> N
 
 @task(TASK_RESCUE)
 def rescue(v: int) -> None:
-    """Bring back what a dead hop holds: expired leases, decided uncertainties, passed deadlines, lost messages."""
+    """Bring back what a dead hop holds: leases, uncertainties, deadlines, fallbacks, lost messages."""
     del v
     recovery = recovery_services(get_settings())
     _each(
@@ -55,6 +55,7 @@ def rescue(v: int) -> None:
         recovery.rescue_sending.run_once,
         recovery.resolve.run_once,
         recovery.expire.run_once,
+        recovery.advance.run_once,
         relay_services(get_settings()).rescue_queued.run_once,
     )
 

@@ -114,7 +114,9 @@ def relay_on(database_url: str, outlet: Outlet, limits: RelayLimits = LIMITS, **
 def kafka_outlet(settings: Settings) -> KafkaOutlet:
     """A real outlet on the settings' cluster, with its topics made."""
     ensure_topics(settings)
-    return KafkaOutlet({priority: Publisher(settings) for priority in Priority}, lambda: ensure_topics(settings))
+    return KafkaOutlet(
+        {priority: Publisher(settings) for priority in Priority}, lambda: ensure_topics(settings), "{0}:{1}".format
+    )
 
 
 def read_topic(bootstrap: str, topic: str) -> list[Any]:

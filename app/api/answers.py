@@ -108,6 +108,22 @@ class ListedDelivery(BaseModel):
     expires_at: datetime | None
 
 
+class FallbackStepView(BaseModel):
+    """One channel of a chain: WAITING for the one before it, MADE into deliveries, or DROPPED as not needed.
+
+    `reason` says why: first, failed or not_delivered of one that was made; delivered, cancelled, superseded,
+    expired or gone of one that was dropped.
+    """
+
+    step: int
+    channel: ChannelName
+    status: Literal["WAITING", "MADE", "DROPPED"]
+    reason: str | None
+    after_seconds: float | None
+    check_at: datetime | None
+    decided_at: datetime | None
+
+
 class DeliveryView(ListedDelivery):
     """A delivery with the calls that were made for it."""
 
@@ -132,6 +148,8 @@ class ListedNotification(BaseModel):
     metadata: dict[str, Any]
     scheduled_at: datetime | None
     expires_at: datetime | None
+    supersede_key: str | None
+    fallback: list[FallbackStepView]
     suppressed: list[Suppressed]
     decision: list[DecisionView]
     scheduled_local: ScheduledLocal | None

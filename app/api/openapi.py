@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from app.api import answers, batch_schemas, preference_schemas, reading_schemas, template_schemas, user_schemas
+from app.api.control_schemas import FrequencyCapList, FrequencyCapRequest, FrequencyCapView
 from app.api.schemas import ApiKeyRequest, ApiKeyRotation, NotificationRequest
 from app.api.ticket_schemas import StreamTicket, StreamTicketRequest
 
@@ -40,6 +41,9 @@ _MODELS: tuple[type[BaseModel], ...] = (
     *batch_schemas.MODELS,
     StreamTicketRequest,
     StreamTicket,
+    FrequencyCapRequest,
+    FrequencyCapView,
+    FrequencyCapList,
     answers.ApiKeyIssued,
     answers.ApiKeyList,
     answers.AuditList,

@@ -30,7 +30,7 @@ from pydantic_core import PydanticCustomError
 
 from app.api.errors import ApiError
 from app.domain.kinds import Channel, Priority
-from app.services.accept.submission import LocalTime, Submission
+from app.services.accept.submission import Fallback, LocalTime, Submission
 from app.services.manage_keys import LIFETIME_LIMIT_SECONDS, OVERLAP_LIMIT_SECONDS, OVERLAP_SECONDS
 from app.services.refusal import Problem, Refused
 from app.services.zone_names import check_zone
@@ -42,6 +42,8 @@ PriorityName = Literal["HIGH", "NORMAL", "LOW"]
 
 _CHANNELS = len(Channel)
 _EXPIRES_LIMIT = 30 * 86_400
+_CHAIN_LEAST = 2
+_AFTER_LIMIT = 7 * 86_400
 OBJECT_LIMIT_BYTES = 32_768
 _OBJECT_DEPTH = 16
 _METADATA_LIMIT_BYTES = 8_192
@@ -115,6 +117,21 @@ class Recipients(Strict):
     PUSH: Annotated[str, Field(max_length=4096)] | None = None
 
 
+class FallbackRequest(Strict):
+    """Channels to be tried in this order, each when the one before failed."""
+
+    channels: list[ChannelName]
+    after_seconds: (
+        Annotated[
+            int,
+            Field(
+                ge=1, le=_AFTER_LIMIT, description="Also go on when one is not delivered after so many seconds."
+            ),
+        ]
+        | None
+    ) = None
+
+
 class LocalTimeRequest(Strict):
     """A time by the clocks on the wall. One that they skip is the instant after, of one shown twice the first.
 
@@ -146,7 +163,16 @@ class NotificationRequest(Strict):
     user_id: Annotated[StrictStr, Field(min_length=1, max_length=255)] | StrictInt
     category: Annotated[str, Field(min_length=1, max_length=64)]
     priority: PriorityName = "NORMAL"
-    channels: Annotated[list[ChannelName], Field(min_length=1, max_length=_CHANNELS)]
+    channels: Annotated[
+        list[ChannelName], Field(max_length=_CHANNELS, description="All at once; may be left out with fallback.")
+    ] = []
+    fallback: (
+        Annotated[
+            list[ChannelName] | FallbackRequest,
+            Field(description="Channels to be tried one after the other, as a list or with after_seconds."),
+        ]
+        | None
+    ) = None
     template: Annotated[str, Field(min_length=1, max_length=128)] | None = None
     payload: Annotated[dict[str, Any], Field(description="Values for the template.")] | None = None
     locale: (
@@ -179,6 +205,24 @@ class NotificationRequest(Strict):
         ]
         | None
     ) = None
+    ordering: (
+        Annotated[
+            Literal["user"],
+            Field(description="Keep the order of the user's ordered notifications on each channel."),
+        ]
+        | None
+    ) = None
+    supersede_key: (
+        Annotated[
+            str,
+            Field(
+                min_length=1,
+                max_length=128,
+                description="A newer notification of the user with this key takes the place of older unsent ones.",
+            ),
+        ]
+        | None
+    ) = None
     metadata: (
         dict[
             Annotated[str, Field(min_length=1, max_length=64)],
@@ -187,9 +231,9 @@ class NotificationRequest(Strict):
         | None
     ) = None
 
-    @field_validator("user_id", "category")
+    @field_validator("user_id", "category", "supersede_key")
     @classmethod
-    def _is_one_line(cls, value: str | int) -> str | int:
+    def _is_one_line(cls, value: str | int | None) -> str | int | None:
         return one_line_text(value) if isinstance(value, str) else value
 
     @field_validator("channels")
@@ -223,12 +267,30 @@ class NotificationRequest(Strict):
             raise PydanticCustomError("source", "needs either template or content")
         if self.scheduled_at is not None and self.scheduled_local is not None:
             raise PydanticCustomError("schedule", "takes either scheduled_at or scheduled_local")
+        chain = self._fallback()
+        named = [*self.channels, *(chain.channels if chain else ())]
+        if not named:
+            raise PydanticCustomError("channels", "needs channels or fallback")
+        if len(set(named)) != len(named):
+            raise PydanticCustomError("distinct", "channels and fallback must name each channel once")
+        if chain is not None and len(chain.channels) < _CHAIN_LEAST:
+            raise PydanticCustomError("fallback", "fallback needs two channels or more")
+        if chain is not None and Channel.IN_APP in chain.channels[:-1]:
+            raise PydanticCustomError("fallback", "IN_APP always arrives, so it can only be the last of fallback")
         return self
+
+    def _fallback(self) -> Fallback | None:
+        if self.fallback is None:
+            return None
+        asked = self.fallback if isinstance(self.fallback, list) else self.fallback.channels
+        after = None if isinstance(self.fallback, list) else self.fallback.after_seconds
+        return Fallback(tuple(map(Channel, asked)), after)
 
     def submission(self) -> Submission:
         """Return what the use case takes; raise Refused for what it could never do, ApiError for a broken time."""
         content = self.content or Content(body="")
-        if content.html is not None and "EMAIL" not in self.channels:
+        fallback = self._fallback()
+        if content.html is not None and "EMAIL" not in {*self.channels, *(fallback.channels if fallback else ())}:
             raise _misfit([Problem("content.html", "is for the channel EMAIL")])
         if _CONTROL.search(content.title):
             raise Refused(
@@ -252,6 +314,9 @@ class NotificationRequest(Strict):
             scheduled_at=None if self.scheduled_at is None else instant_of("scheduled_at", self.scheduled_at),
             expires_in=self.expires_in,
             scheduled_local=None if self.scheduled_local is None else self.scheduled_local.local(),
+            supersede_key=self.supersede_key,
+            fallback=fallback,
+            is_ordered=self.ordering is not None,
         )
 
 

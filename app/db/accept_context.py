@@ -15,7 +15,9 @@ from app.db.notifications import Kept
 from app.db.requests import Cursor
 from app.db.tenancy import run_as_tenant
 from app.domain.circumstances import Circumstances, category_from, tenant_from
-from app.domain.preferences import TenantPolicy, wish_of
+from app.domain.frequency import FrequencyCap
+from app.domain.kinds import Channel
+from app.domain.preferences import CategoryPolicy, TenantPolicy, wish_of
 from app.domain.users import Device, KnownUser, UserStatus
 
 Indexes = Mapping[str, bytes]
@@ -46,7 +48,8 @@ _HITS = f"""(SELECT array_agg(w.channel)
 
 READ = f"""
 SELECT k.fingerprint, k.answer, m.current_version, {_USER},
-       p.choices, p.quiet_hours, {_TENANT}, c.is_mandatory, c.channels, c.quiet, {_HITS}
+       p.choices, p.quiet_hours, {_TENANT}, c.is_mandatory, c.channels, c.quiet, {_HITS},
+       f.most, f.window_seconds, f.channels
 FROM (SELECT %(tenant_id)s::text AS tenant_id) AS given
 LEFT JOIN idempotency_key k
     ON k.tenant_id = given.tenant_id AND k.route = %(route)s AND k.key = %(key)s
@@ -56,6 +59,7 @@ LEFT JOIN app_user u ON u.tenant_id = given.tenant_id AND u.id = %(user_id)s
 LEFT JOIN preference_set p ON p.tenant_id = given.tenant_id AND p.user_id = %(user_id)s
 LEFT JOIN tenant_policy t ON t.tenant_id = given.tenant_id
 LEFT JOIN category_policy c ON c.tenant_id = given.tenant_id AND c.name = %(category)s
+LEFT JOIN frequency_cap f ON f.tenant_id = given.tenant_id AND f.category = %(category)s
 """  # noqa: S608  only constants of this module are put in
 
 PEOPLE = f"""
@@ -70,6 +74,8 @@ POLICIES = f"""
 SELECT {_TENANT},
        (SELECT json_agg(json_build_array(c.name, c.is_mandatory, c.channels, c.quiet))
         FROM category_policy c WHERE c.tenant_id = given.tenant_id AND c.name = ANY(%(categories)s::text[])),
+       (SELECT json_agg(json_build_array(f.category, f.most, f.window_seconds, f.channels))
+        FROM frequency_cap f WHERE f.tenant_id = given.tenant_id AND f.category = ANY(%(categories)s::text[])),
        (SELECT array_agg(w.position)
         FROM unnest(%(positions)s::integer[], %(hit_channels)s::text[], %(hit_indexes)s::bytea[])
              AS w (position, channel, address_index)
@@ -83,13 +89,15 @@ LEFT JOIN tenant_policy t ON t.tenant_id = given.tenant_id
 class Known:
     """What was found: what the idempotency key stands for already, the user if there is one, and what was said.
 
-    `template_version` is the current version of the template that was named, None when it is not in use.
+    `template_version` is the current version of the template that was named, None when it is not in use; `cap` the
+    frequency cap of the category.
     """
 
     kept: Kept | None
     user: KnownUser | None
     around: Circumstances
     template_version: int | None = None
+    cap: FrequencyCap | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +134,14 @@ def read(cursor: Cursor, tenant_id: str, asked: Asked, route: str = "", key: str
         frozenset(said[9] or ()),
     )
     kept = None if fingerprint is None else Kept(bytes(fingerprint), answer)
-    return Known(kept, None if user[0] is None else _user(user), around, version)
+    return Known(kept, None if user[0] is None else _user(user), around, version, _cap(*said[10:13]))
 
 
 def read_many(cursor: Cursor, tenant_id: str, asked: Sequence[Asked]) -> list[Known]:
     """Return what is known of each of many messages, in their order."""
     run_as_tenant(cursor, PEOPLE, {"tenant_id": tenant_id, "user_ids": list({one.user_id for one in asked})})
     people = {row[0]: row[1:] for row in cursor}
-    tenant, categories, hits = _policies(cursor, tenant_id, asked)
+    tenant, categories, caps, hits = _policies(cursor, tenant_id, asked)
     found = []
     for number, one in enumerate(asked):
         *user, choices, wish = people.get(one.user_id, (None,) * (_USER_COLUMNS + 2))
@@ -144,13 +152,14 @@ def read_many(cursor: Cursor, tenant_id: str, asked: Sequence[Asked]) -> list[Kn
             wish_of(wish),
             hits.get(number, frozenset()),
         )
-        found.append(Known(None, None if user[0] is None else _user(user), around))
+        known = None if user[0] is None else _user(user)
+        found.append(Known(None, known, around, cap=caps.get(one.category)))
     return found
 
 
 def _policies(
     cursor: Cursor, tenant_id: str, asked: Sequence[Asked]
-) -> tuple[TenantPolicy, dict[str, Any], dict[int, frozenset[str]]]:
+) -> tuple[TenantPolicy, dict[str, CategoryPolicy], dict[str, FrequencyCap | None], dict[int, frozenset[str]]]:
     places = [(number, channel) for number, one in enumerate(asked) for channel in one.indexes]
     values = {
         "tenant_id": tenant_id,
@@ -160,13 +169,22 @@ def _policies(
         "hit_indexes": [asked[number].indexes[channel] for number, channel in places],
     }
     run_as_tenant(cursor, POLICIES, values)
-    ((*tenant, declared, hits),) = cursor.fetchall()
+    ((*tenant, declared, capped, hits),) = cursor.fetchall()
     found: dict[int, set[str]] = {}
     for place in hits or ():
         number, channel = places[place]
         found.setdefault(number, set()).add(channel)
     categories = {row[0]: category_from(*row) for row in declared or ()}
-    return tenant_from(*tenant), categories, {number: frozenset(names) for number, names in found.items()}
+    caps = {category: _cap(*rule) for category, *rule in capped or ()}
+    hit = {number: frozenset(names) for number, names in found.items()}
+    return tenant_from(*tenant), categories, caps, hit
+
+
+def _cap(most: int | None, seconds: int | None, channels: Sequence[str] | None) -> FrequencyCap | None:
+    """Return a category's cap from its stored columns, which are all None where there is none."""
+    if most is None or seconds is None or channels is None:
+        return None
+    return FrequencyCap(most, seconds, frozenset(map(Channel, channels)))
 
 
 def _user(values: Sequence[Any]) -> KnownUser:

@@ -38,12 +38,12 @@ SELECT d.id::text, d.attempts, d.attempts_allowed, d.priority, d.channel, d.tena
        extract(epoch FROM d.next_attempt_at - now())::float8, n.id::text, n.sealed,
        CASE WHEN n.metadata <> '{}' THEN n.metadata::text END, d.device_id::text,
        CASE d.channel WHEN 'EMAIL' THEN u.email WHEN 'SMS' THEN u.phone WHEN 'PUSH' THEN v.token END,
-       n.batch_id::text, b.sealed,
-       n.template, n.template_version, n.locale,
-       n.category, extract(epoch FROM now())::float8, u.status, u.time_zone, v.time_zone, v.is_muted,
-       p.choices, p.quiet_hours,
+       n.batch_id::text, b.sealed, n.template, n.template_version, n.locale,
+       n.category, extract(epoch FROM now())::float8, u.status, u.time_zone, v.time_zone, v.is_muted, p.choices,
+       p.quiet_hours,
        CASE WHEN d.channel <> 'IN_APP' THEN
-            (SELECT true FROM suppression s WHERE s.tenant_id = d.tenant_id AND s.channel = d.channel LIMIT 1) END
+            (SELECT true FROM suppression s WHERE s.tenant_id = d.tenant_id AND s.channel = d.channel LIMIT 1) END,
+       d.supersede_key, d.fallback_step IS NOT NULL, d.order_at IS NOT NULL
 FROM delivery d
 JOIN notification n ON n.id = d.notification_id AND n.id >= %(low)s::uuid AND n.id < %(high)s::uuid
 LEFT JOIN app_user u ON u.tenant_id = d.tenant_id AND u.id = d.user_id
@@ -199,8 +199,8 @@ ON CONFLICT (topic, partition, seq) DO NOTHING
 class Loaded(NamedTuple):
     """What the worker needs to know of a delivery that may still be sent.
 
-    `sealed` is what the notification says, None once that was erased, empty when its batch
-    says all of it; `address` the user's own, `batch_sealed` what its batch says, sealed too.
+    `sealed` is what the notification says, None once erased, empty when its batch says all of it; `address` the
+    user's own, `batch_sealed` what its batch says, sealed too.
     `due_in` is in seconds, negative once it is due; `metadata` is JSON text. `template`, its version and the
     reader's language are None where the content was given. `now` is the database's clock, in seconds since the
     epoch. `has_suppressions` says whether the tenant suppresses any address of the channel.
@@ -233,6 +233,9 @@ class Loaded(NamedTuple):
     choices: dict[str, dict[str, bool]] | None = None
     quiet_hours: dict[str, Any] | None = None
     has_suppressions: bool | None = None
+    supersede_key: str | None = None
+    has_fallback: bool = False
+    is_ordered: bool = False
 
 
 @dataclass(slots=True)

@@ -86,6 +86,11 @@ SELECT (SELECT count(*) FROM cancelled),
 """
 
 # What is in flight keeps the user's id, by which a later pass finds it: its worker still has texts to write.
+# A step that waits would make a delivery under the user's id. Whoever locks both, locks steps first.
+STEPS = """
+DELETE FROM fallback_step WHERE notification_id = ANY(%(ids)s::uuid[])
+"""
+
 ERASE = """
 WITH said AS (
     UPDATE notification n
@@ -96,7 +101,7 @@ WITH said AS (
     RETURNING n.id
 ), sent AS (
     UPDATE delivery d
-    SET user_id = %(pseudonym)s, last_error = NULL, device_id = NULL, early_receipt = NULL
+    SET user_id = %(pseudonym)s, last_error = NULL, device_id = NULL, early_receipt = NULL, supersede_key = NULL
     WHERE d.id BETWEEN %(low)s::uuid AND %(high)s::uuid AND d.notification_id = ANY(%(ids)s::uuid[])
       AND d.notification_id <> ALL(%(busy)s::uuid[])
     RETURNING d.id
@@ -139,8 +144,15 @@ WHERE tenant_id = %(tenant_id)s AND route = 'POST /v1/notifications of ' || %(us
 """
 
 _BATCH_ERRORS = "DELETE FROM batch_error WHERE tenant_id = %(tenant_id)s AND user_id = %(user_id)s"
+_HITS = "DELETE FROM frequency_hit WHERE tenant_id = %(tenant_id)s AND user_id = %(user_id)s"
+# Whoever comes back under the same id keeps the steps of what is sent to them from then on.
+_STEPS = """
+DELETE FROM fallback_step s
+WHERE s.tenant_id = %(tenant_id)s AND s.user_id = %(user_id)s
+  AND NOT EXISTS (SELECT FROM notification n WHERE n.id = s.notification_id AND n.user_id = s.user_id)
+"""
 
-OF_USER = (_KEYS, _BATCH_ERRORS)
+OF_USER = (_KEYS, _BATCH_ERRORS, _HITS, _STEPS)
 """What else is kept of a user, beside the record and what was sent: a statement for each table, with `tenant_id`
 and `user_id`. A table that gets a user's id gets its line here."""
 
@@ -214,6 +226,7 @@ def erase(connection: Connection, ids: list[Any], pseudonym: str) -> Erased:
     """Cancel what has not begun of these notifications, and erase what they say."""
     low, high = siblings(ids[0])[0], siblings(ids[-1])[1]
     values: dict[str, Any] = {"ids": [str(each) for each in ids], "low": str(low), "high": str(high)}
+    connection.exec_driver_sql(STEPS, values)
     cancelled, busy, _ = connection.exec_driver_sql(CANCEL, values).one()
     connection.exec_driver_sql(ERASE, values | {"busy": busy, "pseudonym": pseudonym})
     return Erased(cancelled, len(busy))

@@ -32,10 +32,13 @@ STATUS = f"""CASE
     WHEN count(*) FILTER (WHERE d.status IN ({_among(OPEN)})) > 0 THEN 'IN_PROGRESS'
     WHEN count(*) FILTER (WHERE d.status IN ({_among(ENDED_WELL)})) = count(*) THEN 'COMPLETED'
     WHEN count(*) FILTER (WHERE d.status IN ({_among(ENDED_WELL)})) > 0 THEN 'PARTIAL'
+    WHEN {{goes_on}} AND bool_or(d.status IN ('FAILED', 'CANCELLED')) THEN 'IN_PROGRESS'
     WHEN bool_or(d.status = 'FAILED') THEN 'FAILED'
     WHEN bool_or(d.status = 'CANCELLED') THEN 'CANCELLED'
     ELSE 'EXPIRED' END"""
-"""`app.domain.summary.summarise` over the deliveries `d` of one notification; a test compares the two."""
+"""`app.domain.summary.summarise` over the deliveries `d` of one notification; a test compares the two.
+
+`goes_on` is to be filled in: a condition that a step of its fallback still waits."""
 
 _COLUMNS = """s.id::text, s.user_id, s.category, s.priority, s.template, s.template_version, s.locale, s.sealed,
        s.metadata, s.suppressed, s.decision, s.scheduled_local,
@@ -52,8 +55,15 @@ _OF_USER = " AND n.user_id = %(user_id)s"
 _OF_TENANT = " AND n.delivery_count >= 0"
 
 _LIST = f"""
-SELECT {_COLUMNS}, f.deliveries
+SELECT {_COLUMNS}, s.supersede_key, g.steps, f.deliveries
 FROM ({_SCANNED} LIMIT %(scan)s) s
+CROSS JOIN LATERAL (
+    SELECT json_agg(json_build_object(
+               'step', t.step, 'channel', t.channel, 'status', t.status, 'reason', t.reason,
+               'after_seconds', t.after_seconds, 'check_at', t.check_at, 'decided_at', t.decided_at)
+               ORDER BY t.step) AS steps,
+           coalesce(bool_or(t.status = 'WAITING'), false) AS goes_on
+    FROM fallback_step t WHERE t.tenant_id = s.tenant_id AND t.notification_id = s.id) g
 CROSS JOIN LATERAL (
     SELECT coalesce(json_agg(json_build_object(
                'id', d.id, 'channel', d.channel, 'device_id', d.device_id, 'status', d.status,
@@ -62,7 +72,7 @@ CROSS JOIN LATERAL (
                'last_error', d.last_error, 'uncertain', d.uncertain,
                'cancel_requested_at', d.cancel_requested_at, 'sent_at', d.sent_at,
                'delivered_at', d.delivered_at, 'expires_at', d.expires_at) ORDER BY d.id), '[]') AS deliveries,
-           {STATUS} AS status, bool_or(d.channel = %(channel)s) AS has_channel
+           {STATUS.format(goes_on="g.goes_on")} AS status, bool_or(d.channel = %(channel)s) AS has_channel
     FROM delivery d WHERE d.notification_id = s.id AND {SIBLINGS.format(id="s.id")}) f
 WHERE (%(category)s IS NULL OR s.category = %(category)s)
   AND (%(channel)s IS NULL OR f.has_channel)

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from app.db import notifications
+from app.db import fallback, notifications
 from app.db.lists import UNREAD
 from app.db.prepared import Prepared, run_prepared
 from app.db.requests import Cursor
@@ -134,7 +134,7 @@ def delete(cursor: Cursor, identifier: UUID, entry: Mapping[str, Any]) -> int:
     low, high = siblings(identifier)
     values = {**entry, "id": str(identifier), "low": str(low), "high": str(high)}
     values |= {"user_id": None, "with_deleted": True}
-    run_as_tenant(cursor, DELETE + notifications.CANCEL, values)
+    run_as_tenant(cursor, fallback.DROP + DELETE + notifications.CANCEL, values)
     return sum(1 for row in cursor if row[3])
 
 

@@ -37,7 +37,8 @@ PROBE_RECENT = _PROBE.format(days=_RECENT)
 PROBE_ALL = _PROBE.format(days="")
 
 _CLAIM = f"""
-SELECT id::text, notification_id::text, tenant_id, rescues, extract(epoch FROM now() - relay_at)::float8
+SELECT id::text, notification_id::text, tenant_id, rescues, extract(epoch FROM now() - relay_at)::float8,
+       CASE WHEN order_at IS NOT NULL THEN user_id END
 FROM delivery
 WHERE {_DUE} AND channel = %(channel)s {{days}}
 ORDER BY relay_at
@@ -105,13 +106,17 @@ PRUNE_MARKS = "DELETE FROM flow_mark WHERE passed_at < now() - make_interval(sec
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A row locked for publication; `late_seconds` is how long ago it became due."""
+    """A row locked for publication; `late_seconds` is how long ago it became due.
+
+    `ordered_user` is the user within whose order it has to stay, or None.
+    """
 
     id: str
     notification_id: str
     tenant_id: str
     rescues: int
     late_seconds: float
+    ordered_user: str | None = None
 
 
 def due_channels(connection: Connection, priority: Priority, *, is_sweep: bool = False) -> dict[Channel, float]:

@@ -15,6 +15,13 @@ from app.db.prepared import Prepared, run_prepared
 from app.db.requests import Cursor
 from app.db.tenancy import run_as_tenant
 
+
+def _status(notification_id: str) -> str:
+    return STATUS.format(goes_on=_GOES_ON.format(id=notification_id))
+
+
+_GOES_ON = """EXISTS (SELECT FROM fallback_step t WHERE t.tenant_id = %(tenant_id)s
+                AND t.notification_id = {id} AND t.status = 'WAITING')"""
 _COUNTS = """
 SELECT 'total' AS kind, '' AS key, count(*) FROM counted
 UNION ALL SELECT 'status', status, count(*) FROM counted GROUP BY status
@@ -31,7 +38,7 @@ WITH counted AS MATERIALIZED (
     SELECT n.category, {_DAY}, f.*
     FROM notification n
     CROSS JOIN LATERAL (
-        SELECT {STATUS} AS status, array_agg(d.channel) AS channels
+        SELECT {_status("n.id")} AS status, array_agg(d.channel) AS channels
         FROM delivery d WHERE d.notification_id = n.id AND {SIBLINGS.format(id="n.id")}) f
     WHERE n.tenant_id = %(tenant_id)s AND n.user_id = %(user_id)s AND n.deleted_at IS NULL
       AND n.id >= %(low)s AND n.id < %(before)s
@@ -46,7 +53,7 @@ WITH counted AS MATERIALIZED (
 OF_TENANT = f"""
 SET LOCAL statement_timeout = %(timeout_ms)s;
 WITH told AS (
-    SELECT d.notification_id, {STATUS} AS status, array_agg(d.channel) AS channels
+    SELECT d.notification_id, {_status("d.notification_id")} AS status, array_agg(d.channel) AS channels
     FROM delivery d
     WHERE d.tenant_id = %(tenant_id)s AND d.id >= %(low)s::uuid AND d.id < %(before)s::uuid
     GROUP BY d.notification_id

@@ -73,6 +73,7 @@ TRANSITIONS: dict[str, Verb] = {
     "resolve_resend": _verb({_S.UNKNOWN}, {_S.PENDING}, "resolver"),
     "resolve_hold": _verb({_S.UNKNOWN}, {_S.FAILED}, "resolver"),
     "cancel": _verb({_S.PENDING, _S.QUEUED}, {_S.CANCELLED}, "user"),
+    "supersede": _verb({_S.PENDING, _S.QUEUED}, {_S.CANCELLED}, "user"),
     "withhold": _verb({_S.PENDING, _S.QUEUED}, {_S.CANCELLED}, "worker"),
     "expire": _verb({_S.PENDING, _S.QUEUED}, {_S.EXPIRED}, "sweeper"),
     "receipt_positive": _verb(

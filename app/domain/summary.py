@@ -29,8 +29,11 @@ class NotificationStatus(StrEnum):
     """No delivery was made."""
 
 
-def summarise(states: Collection[DeliveryState]) -> NotificationStatus:
-    """Return the status of a notification whose deliveries stand at `states`, one item a delivery."""
+def summarise(states: Collection[DeliveryState], *, goes_on: bool = False) -> NotificationStatus:
+    """Return the status of a notification whose deliveries stand at `states`, one item a delivery.
+
+    It `goes_on` when a fallback still waits: what failed or was called off so far is then not the end of it.
+    """
     if not states:
         return NotificationStatus.SUPPRESSED
     still_open = sum(state in OPEN for state in states)
@@ -40,7 +43,9 @@ def summarise(states: Collection[DeliveryState]) -> NotificationStatus:
     if ended_well:
         return NotificationStatus.COMPLETED if ended_well == len(states) else NotificationStatus.PARTIAL
     if DeliveryState.FAILED in states:
-        return NotificationStatus.FAILED
-    if DeliveryState.CANCELLED in states:
-        return NotificationStatus.CANCELLED
-    return NotificationStatus.EXPIRED
+        ended = NotificationStatus.FAILED
+    elif DeliveryState.CANCELLED in states:
+        ended = NotificationStatus.CANCELLED
+    else:
+        return NotificationStatus.EXPIRED
+    return NotificationStatus.IN_PROGRESS if goes_on else ended

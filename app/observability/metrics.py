@@ -41,6 +41,8 @@ ACCEPTED = Counter("notification_accepted_total", "Deliveries accepted", ("chann
 SUPPRESSED = Counter("notification_suppressed_total", "Channels without a delivery", ("channel", "reason"))
 REPLAYED = Counter("notification_replayed_total", "Requests answered again from their idempotency key")
 CANCELLED = Counter("notification_cancelled_total", "Deliveries cancelled by a user")
+SUPERSEDED = Counter("delivery_superseded_total", "Deliveries that gave way to a newer notification", ("result",))
+CAPPED = Counter("notification_capped_total", "Channels suppressed by a frequency cap", ("channel",))
 ISSUER_FETCHES = Counter("issuer_keys_fetched_total", "Fetches of the token issuer's public keys", ("outcome",))
 NUDGES = Counter("relay_nudge_total", "Nudges of the relay after a commit", ("result",))
 
@@ -90,6 +92,7 @@ END_TO_END_SECONDS = Histogram(
 CLAIM_LOST = Counter("delivery_claim_lost_total", "Ids whose claim found nothing to do", ("priority",))
 RECORD_LOST = Counter("delivery_record_lost_total", "Outcomes that were not ours to record any more", ("outcome",))
 DEFERRED = Counter("delivery_deferred_total", "Deferrals; they cost no attempt", ("reason",))
+WOKEN = Counter("delivery_ordering_woken_total", "Ordered deliveries made due when the one before ended")
 GIVEN_BACK = Counter("delivery_given_back_total", "Claims given back before a call", ("reason",))
 WITHHELD = Counter(
     "delivery_withheld_total", "Called off right before the send: the person's mind changed", ("channel", "reason")
@@ -114,6 +117,7 @@ STREAM_RECONNECTS = Counter("inbox_stream_redis_lost_total", "Connections to Red
 # Recovery
 RESCUED = Counter("delivery_rescued_total", "Rows brought back from a dead hop", ("state",))
 RESOLVED = Counter("delivery_resolved_total", "UNKNOWN rows decided", ("how",))
+FALLBACKS = Counter("fallback_decided_total", "Steps of chains made or dropped", ("channel", "reason"))
 EXPIRED = Counter("delivery_expired_total", "Rows whose deadline passed before a call")
 RECEIPTS = Counter("receipt_total", "Receipts by what they did", ("result",))
 REPLAYED_DELIVERIES = Counter("delivery_replayed_total", "FAILED rows that an operator sent again")

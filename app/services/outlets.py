@@ -42,15 +42,24 @@ class Outlet(Protocol):
 class KafkaOutlet:
     """Publishes envelopes to the topic of their priority; each priority has a producer of its own."""
 
-    def __init__(self, publishers: Mapping[Priority, Publisher], make_topics: Callable[[], object]) -> None:
-        """`make_topics` creates what is missing, after a start or a wipe; it raises KafkaUnavailableError."""
+    def __init__(
+        self,
+        publishers: Mapping[Priority, Publisher],
+        make_topics: Callable[[], object],
+        user_key: Callable[[str, str], str],
+    ) -> None:
+        """`make_topics` creates what is missing, after a start or a wipe; it raises KafkaUnavailableError.
+
+        `user_key` makes the key of a tenant's user: a digest, since a product may use addresses as ids.
+        """
+        self._user_key = user_key
         self._publishers = publishers
         self._make_topics = make_topics
 
     def publish(
         self, priority: Priority, channel: Channel, rows: Sequence[Due], within_seconds: float
     ) -> list[Refusal | None]:
-        """Produce one envelope a row, keyed by the delivery."""
+        """Produce one envelope a row, keyed by the delivery, or by its user where an order is kept."""
         topic, timestamp, batch = LANES[priority].topic, now(), secrets.token_hex(8)
         records = [
             Record(
@@ -64,7 +73,7 @@ class KafkaOutlet:
                     row.tenant_id,
                     row.rescues,
                 ).encode(timestamp),
-                row.id,
+                row.id if row.ordered_user is None else self._user_key(row.tenant_id, row.ordered_user),
             )
             for number, row in enumerate(rows)
         ]

@@ -139,7 +139,10 @@ def _notification(
         recipients = {channel: masking.recipient(channel, text) for channel, text in recipients.items()}
     return {
         "id": row["id"],
-        "status": summarise([DeliveryState(each["status"]) for each in row["deliveries"]]),
+        "status": summarise(
+            [DeliveryState(each["status"]) for each in row["deliveries"]],
+            goes_on=any(each["status"] == "WAITING" for each in row["steps"] or ()),
+        ),
         "created_at": instant(row["created_at"]),
         "user_id": row["user_id"],
         "batch_id": row["batch_id"],
@@ -154,6 +157,11 @@ def _notification(
         "metadata": row["metadata"],
         "scheduled_at": instant(row["scheduled_at"]) if row["scheduled_at"] else None,
         "expires_at": instant(row["expires_at"]) if row["expires_at"] else None,
+        "supersede_key": row["supersede_key"],
+        "fallback": [
+            each | {"check_at": _reformat(each["check_at"]), "decided_at": _reformat(each["decided_at"])}
+            for each in row["steps"] or ()
+        ],
         "suppressed": row["suppressed"],
         "decision": row["decision"] or [],
         "scheduled_local": row["scheduled_local"],

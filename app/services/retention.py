@@ -7,13 +7,16 @@ idempotency keys past their days are deleted in batches, that table being small,
 that end before its own retention are dropped whole.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date, timedelta
+from functools import partial
 
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import OperationalError
 
-from app.db import audit_partitions, partitions, prune
+from app.db import audit_partitions, fallback, frequency, partitions, prune
+from app.domain.ids import day_floor
 from app.domain.months import month_after
 from app.observability import metrics
 from app.observability.logging import get_logger
@@ -36,6 +39,8 @@ class Pruned:
     kept_days: list[date] = field(default_factory=list)
     idempotency_keys: int = 0
     audit_months: list[date] = field(default_factory=list)
+    frequency_hits: int = 0
+    fallback_steps: int = 0
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,11 @@ class Retention:
         kept: list[date] = []
         for day in old:
             (dropped if self._end(day) else kept).append(day)
-        result = Pruned(dropped, kept, self._prune_keys(), self._end_months(today))
+        keys = self._prune(partial(prune.idempotency_keys, days=self.idempotency_days, batch=_PRUNE_BATCH))
+        hits = self._prune(partial(frequency.prune, batch=_PRUNE_BATCH))
+        before = str(day_floor(min(kept, default=oldest_kept)))
+        steps = self._prune(partial(fallback.prune, before=before, batch=_PRUNE_BATCH))
+        result = Pruned(dropped, kept, keys, self._end_months(today), hits, steps)
         metrics.UPKEEP_LAST_RUN.labels("prune").set_to_current_time()
         if dropped or kept:
             _log.info("retention_ran", dropped=[str(d) for d in dropped], kept=[str(d) for d in kept])
@@ -129,11 +138,11 @@ class Retention:
         _log.info("audit_month_dropped", month=str(month))
         return True
 
-    def _prune_keys(self) -> int:
+    def _prune(self, batch: Callable[[Connection], int]) -> int:
         total = 0
         for _ in range(_PRUNE_BATCHES):
             with self.engine.begin() as connection:
-                removed = prune.idempotency_keys(connection, self.idempotency_days, _PRUNE_BATCH)
+                removed = batch(connection)
             total += removed
             if removed < _PRUNE_BATCH:
                 break

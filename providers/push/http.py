@@ -8,9 +8,10 @@ from providers.outcome import Outcome
 
 
 class HttpPushProvider:
-    """Sends `{"reference", "to", "title", "body", "collapse_key", "data"}`; `to` is the device's token.
+    """Sends `{"reference", "to", "title", "body", "collapse_key", "ttl_seconds", "data"}`.
 
-    The collapse key is the delivery id, so that a second send replaces the first on the device.
+    `to` is the device's token. Without a collapse key of its own a message collapses on the delivery id, so that a
+    second send replaces the first on the device.
     """
 
     def __init__(
@@ -32,12 +33,14 @@ class HttpPushProvider:
             "to": message.recipient,
             "title": message.title,
             "body": message.body,
-            "collapse_key": message.reference,
+            "collapse_key": message.collapse_key or message.reference,
         }
         if sender := message.sender or self._sender:
             fields["sender"] = sender
         if message.metadata:
             fields["data"] = message.metadata
+        if message.ttl_seconds is not None:
+            fields["ttl_seconds"] = message.ttl_seconds
         return await self._client.post(fields, message.reference)
 
     async def close(self) -> None:

@@ -8,7 +8,10 @@ from providers.outcome import Outcome
 
 
 class HttpSmsProvider:
-    """Sends `{"reference", "to", "body", "title", "sender"}`; the delivery id is reference and Idempotency-Key."""
+    """Sends `{"reference", "to", "body", "title", "sender", "ttl_seconds"}`.
+
+    The delivery id is reference and Idempotency-Key.
+    """
 
     def __init__(
         self, url: str, token: str = "", sender: str = "", timeout_seconds: float = 20.0, name: str = "http-sms"
@@ -31,6 +34,8 @@ class HttpSmsProvider:
             "body": message.body,
             "sender": message.sender or self._sender,
         }
+        if message.ttl_seconds is not None:
+            fields["ttl_seconds"] = message.ttl_seconds
         return await self._client.post(fields, message.reference)
 
     async def close(self) -> None:

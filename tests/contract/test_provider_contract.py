@@ -6,7 +6,7 @@ import time
 import urllib.request
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -127,6 +127,16 @@ def test_accepted_message_is_in_the_outbox_under_its_reference(adapter, sandbox)
     (row,) = sandbox.outbox(reference=message.reference)
     assert (row["recipient"], row["body"], row["subject"]) == (message.recipient, message.body, message.title)
     assert (row["channel"], row["outcome"]) == (adapter.channel, "accepted")
+
+
+def test_life_and_collapse_key_reach_a_provider_that_knows_them(adapter, sandbox):
+    """Fails when an adapter drops either: an old push would come up late, or beside the newer one."""
+    message = replace(adapter.message("ok"), collapse_key="k" * 22, ttl_seconds=42)
+    (outcome,) = send(adapter.build(sandbox), message)
+    assert isinstance(outcome, Accepted)
+    (row,) = sandbox.outbox(reference=message.reference)
+    expected = {"SMS": ("", 42), "PUSH": ("k" * 22, 42), "EMAIL": ("", None)}
+    assert (row["collapse_key"], row["ttl_seconds"]) == expected[adapter.channel]
 
 
 def test_adapter_names_itself_and_its_deadline(adapter, sandbox):

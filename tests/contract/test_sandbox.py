@@ -13,6 +13,7 @@ import pytest
 from tests.sandbox_client import Sandbox
 
 FIELDS = {"received_at", "channel", "provider", "recipient", "reference", "subject", "body", "outcome"}
+FIELDS |= {"collapse_key", "ttl_seconds"}
 FIGURES = {"calls", "accepted", "unique", "duplicates", "by_outcome", "max_in_any_second"}
 
 

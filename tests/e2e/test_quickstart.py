@@ -32,7 +32,7 @@ INBOXES = {
 
 
 def _paste(stack: Stack) -> str:
-    """Run the blocks of the page in one bash, as a reader in the folder of the checkout; return what they print."""
+    """Run the blocks of the page in one bash, as a reader in the checkout would; return what they print."""
     script = "\n".join(re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL))
     environment = {
         "HOME": str(stack.data),

@@ -14,12 +14,14 @@ from tests.meta import ROOT
 
 VERBS = {
     "notifications.CANCEL": ("cancel",),
+    "supersede.SUPERSEDE": ("supersede",),
     "batch_work.CANCEL_CHUNK": ("cancel",),
     "erasures.CANCEL": ("cancel",),
     "outbox.MARK_QUEUED": ("publish",),
     "outbox.BRING_BACK": ("rescue_queued",),
     "deliveries.CLAIM": ("claim",),
     "deliveries.DEFER": ("defer",),
+    "ordering.WAIT": ("defer",),
     "deliveries.REJECT": ("reject_unrenderable",),
     "deliveries.GIVE_BACK": ("give_back",),
     "deliveries.RECORD": ("mark_sent", "retry", "reject", "mark_unknown"),
@@ -33,11 +35,12 @@ VERBS = {
     "recovery.RECEIPT_NEGATIVE": ("receipt_negative",),
     "replay._REPLAY": ("replay",),
 }
-# A receipt or a cancel that finds the row SENDING or UNKNOWN only leaves a note in it.
+# A receipt, a cancel or a newer notification that finds the row SENDING or UNKNOWN only leaves a note in it.
 NOTED_WHILE = {
     "recovery.RECEIPT_POSITIVE": {"SENDING"},
     "recovery.RECEIPT_NEGATIVE": {"SENDING"},
     "notifications.CANCEL": {"SENDING", "UNKNOWN"},
+    "supersede.SUPERSEDE": {"SENDING", "UNKNOWN"},
     "batch_work.CANCEL_CHUNK": {"SENDING", "UNKNOWN"},
     "erasures.CANCEL": {"SENDING", "UNKNOWN"},
 }

@@ -53,7 +53,7 @@ def test_what_may_have_been_sent_is_never_put_back_by_a_rescue():
 
 def test_users_and_sweepers_never_touch_a_row_that_may_be_in_a_call():
     """Fails under the mutation "cancel straight from SENDING"."""
-    for name in ("cancel", "expire", "defer", "publish", "reject_unrenderable"):
+    for name in ("cancel", "supersede", "expire", "defer", "publish", "reject_unrenderable"):
         assert not TRANSITIONS[name].source & {SENDING, UNKNOWN}, name
 
 

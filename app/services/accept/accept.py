@@ -5,21 +5,23 @@ A read comes first: whether the key was used before, and what is known of the us
 transaction that stores, so of two requests that both read "not used" one stores and the other finds its answer.
 """
 
-import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from app.db import accept_context, notifications, templates
 from app.db.accept_context import Known
 from app.db.requests import Cursor, RequestPool
+from app.db.transactions import transaction
 from app.domain.kinds import Channel, Priority
 from app.observability import metrics
 from app.rendering.library import Key, Library, Version, version_of
 from app.sealing import Vault
-from app.services.accept.deciding import Deciding
-from app.services.accept.plan import Plan
-from app.services.accept.rows import NOISE_BYTES, Rows
+from app.services.accept.capped import CapCount, cap_of
+from app.services.accept.deciding import Deciding, Prepared
+from app.services.accept.plan import CAPPED, Plan
+from app.services.accept.rows import Rows
 from app.services.accept.submission import Answer, IdempotencyKey, Submission
 from app.services.arrivals import Arrivals
 from app.services.refusal import Refused
@@ -28,6 +30,15 @@ Nudge = Callable[[Priority], None]
 """Wakes the relay after a commit. Never raises and never blocks: the relay's own tick does the same, later."""
 
 _TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """Plans of many submissions, their ids in order, and the statement's own form of them."""
+
+    plans: Sequence[Plan]
+    identifiers: list[str]
+    bulk: notifications.Bulk
 
 
 class Accept:
@@ -62,18 +73,25 @@ class Accept:
         known = self._pool.run(lambda cursor: accept_context.read(cursor, tenant_id, asked, key.route, key.key))
         if known.kept is not None:
             return _replayed(known.kept, key)
-        submission, made = self._decide_one(tenant_id, submission, known)
-        row = self._rows.row(tenant_id, submission, made, key)
-        inboxes = [(tenant_id, submission.user_id)] if made.is_for_inbox else []
-        with self._arrivals.expected(inboxes):
-            stored, kept = self._pool.run(lambda cursor: _store_or_find(cursor, row))
+        prepared = self._prepare_one(tenant_id, submission, known)
+        with self._arrivals.expected([(tenant_id, submission.user_id)] if prepared.may_change_inbox else []):
+            if cap_of(submission, known) is None:
+                made = prepared.plan()
+                row = self._rows.row(tenant_id, prepared.submission, made, key)
+                stored, kept = self._pool.run(lambda cursor: _store_or_find(cursor, row))
+            else:
+                stored, kept, made, row = self._pool.run(
+                    lambda cursor: self._store_capped(cursor, tenant_id, prepared, key)
+                )
         if stored is not None:
-            if inboxes and stored.is_due:
+            if made.is_for_inbox and stored.is_due:
                 self._arrivals.tell(tenant_id, submission.user_id, row["id"])
             for each in made.deliveries:
                 metrics.ACCEPTED.labels(each.channel, submission.priority.name).inc()
             for kept_back in made.suppressed:
                 metrics.SUPPRESSED.labels(kept_back["channel"], kept_back["reason"]).inc()
+            _count_superseded(stored)
+            _count_capped([made])
             if stored.is_due and made.deliveries:
                 self._nudge(submission.priority)
             return Answer(stored.answer, is_replay=False)
@@ -90,47 +108,86 @@ class Accept:
         asked = [self._deciding.asked(tenant_id, submission) for submission in submissions]
         known = self._pool.run(lambda cursor: accept_context.read_many(cursor, tenant_id, asked))
         versions = self._versions(tenant_id, {each.template for each in submissions if each.template is not None})
-        decided = [
-            self._deciding.decide(submission, each, versions.get(submission.template or ""), check_all=False)
+        prepared = [
+            self._deciding.prepare(submission, each, versions.get(submission.template or ""), check_all=False)
             for submission, each in zip(submissions, known, strict=True)
         ]
-        written, plans = [pair[0] for pair in decided], [pair[1] for pair in decided]
-        # Drawn once for all: a call to the system for each notification would cost more than the rest of its row.
-        noise = secrets.token_bytes(NOISE_BYTES * sum(1 + len(made.deliveries) for made in plans))
-        identifiers: list[str] = []
-        texts: list[bytes] = []
+        with self._arrivals.expected(
+            [(tenant_id, each.submission.user_id) for each in prepared if each.may_change_inbox]
+        ):
+            if any(cap_of(each.submission, each.known) for each in prepared):
+                written, stored = self._pool.once(
+                    lambda cursor: self._store_capped_many(cursor, tenant_id, prepared)
+                )
+            else:
+                written = self._write(tenant_id, prepared, [each.plan() for each in prepared])
+                stored = self._pool.once(lambda cursor: notifications.accept_many(cursor, tenant_id, written.bulk))
         counts: Counter[tuple[Channel, Priority]] = Counter()
-        used = 0
-        for submission, made in zip(written, plans, strict=True):
-            size = NOISE_BYTES * (1 + len(made.deliveries))
-            identifier, row = self._rows.bulk_row(tenant_id, submission, made, noise[used : used + size])
-            used += size
-            identifiers.append(identifier)
-            texts.append(row)
-            counts.update((each.channel, submission.priority) for each in made.deliveries)
-        text = f"[{b','.join(texts).decode()}]"
-        boxed = [
-            (submission.user_id, identifier)
-            for submission, made, identifier in zip(submissions, plans, identifiers, strict=True)
-            if made.is_for_inbox and submission.scheduled_at is None
-        ]
-        with self._arrivals.expected([(tenant_id, user_id) for user_id, _ in boxed]):
-            due = self._pool.once(
-                lambda cursor: notifications.accept_many(cursor, tenant_id, text, self._rows.attempts_allowed)
-            )
-        for user_id, identifier in boxed:
-            self._arrivals.tell(tenant_id, user_id, identifier)
+        for each, made, identifier in zip(prepared, written.plans, written.identifiers, strict=True):
+            counts.update((planned.channel, each.submission.priority) for planned in made.deliveries)
+            if made.is_for_inbox and each.submission.scheduled_at is None:
+                self._arrivals.tell(tenant_id, each.submission.user_id, identifier)
         for (channel, priority), count in counts.items():
             metrics.ACCEPTED.labels(channel, priority.name).inc(count)
-        for number in due:
+        _count_superseded(stored)
+        _count_capped(written.plans)
+        for number in stored.due:
             self._nudge(Priority(number))
-        return identifiers
+        return written.identifiers
+
+    def _write(self, tenant_id: str, prepared: Sequence[Prepared], plans: Sequence[Plan]) -> _Written:
+        identifiers: list[str] = []
+        texts: list[bytes] = []
+        keys: set[tuple[str, str]] = set()
+        for each, made, ids in zip(prepared, plans, Rows.mint(plans), strict=True):
+            submission = each.submission
+            identifiers.append(ids[0])
+            texts.append(self._rows.bulk_row(tenant_id, submission, made, ids))
+            if submission.supersede_key is not None:
+                keys.add((submission.user_id, submission.supersede_key))
+        text = f"[{b','.join(texts).decode()}]"
+        has_chains = any(made.steps for made in plans)
+        least = min(identifiers, default="")
+        bulk = notifications.Bulk(text, self._rows.attempts_allowed, keys, least, has_chains)
+        return _Written(plans, identifiers, bulk)
+
+    def _store_capped(
+        self, cursor: Cursor, tenant_id: str, prepared: Prepared, key: IdempotencyKey
+    ) -> tuple[notifications.Stored | None, notifications.Kept | None, Plan, dict[str, Any]]:
+        with transaction(cursor):
+            count = CapCount(cursor, tenant_id, [prepared])
+            made = count.plan(prepared)
+            row = self._rows.row(tenant_id, prepared.submission, made, key)
+            stored, kept = _store_or_find(cursor, row)
+            if stored is not None:
+                count.stored(prepared, made, row["id"])
+                count.note()
+        return stored, kept, made, row
+
+    def _store_capped_many(
+        self, cursor: Cursor, tenant_id: str, prepared: Sequence[Prepared]
+    ) -> tuple[_Written, notifications.StoredMany]:
+        with transaction(cursor):
+            count = CapCount(cursor, tenant_id, prepared)
+            plans = [count.plan(each) for each in prepared]
+            written = self._write(tenant_id, prepared, plans)
+            stored = notifications.accept_many(cursor, tenant_id, written.bulk)
+            for each in zip(prepared, plans, written.identifiers, strict=True):
+                count.stored(*each)
+            count.note()
+        return written, stored
 
     def explain(self, tenant_id: str, submission: Submission) -> tuple[Submission, Plan]:
         """Return what would become of a submission, and do nothing. Raises Refused as `one` does."""
         asked = self._deciding.asked(tenant_id, submission)
         known = self._pool.run(lambda cursor: accept_context.read(cursor, tenant_id, asked))
-        return self._decide_one(tenant_id, submission, known)
+        prepared = self._prepare_one(tenant_id, submission, known)
+        if cap_of(submission, known) is None:
+            return prepared.submission, prepared.plan()
+        made = self._pool.run(
+            lambda cursor: CapCount(cursor, tenant_id, [prepared], takes_turns=False).plan(prepared)
+        )
+        return prepared.submission, made
 
     def shared(self, tenant_id: str, submission: Submission) -> Submission:
         """Return what all notifications of a batch have in common, checked; raise Refused.
@@ -142,11 +199,11 @@ class Accept:
             version = self._versions(tenant_id, {submission.template}).get(submission.template)
         return self._deciding.shared(submission, version)
 
-    def _decide_one(self, tenant_id: str, submission: Submission, known: Known) -> tuple[Submission, Plan]:
+    def _prepare_one(self, tenant_id: str, submission: Submission, known: Known) -> Prepared:
         version = None
         if submission.template is not None:
             version = self._version(tenant_id, submission.template, known.template_version)
-        return self._deciding.decide(submission, known, version, check_all=True)
+        return self._deciding.prepare(submission, known, version, check_all=True)
 
     def _version(self, tenant_id: str, name: str, number: int | None) -> Version | None:
         if number is None:
@@ -168,6 +225,19 @@ class Accept:
             return {}
         rows = self._pool.run(lambda cursor: templates.load_for(cursor, tenant_id, keys))
         return {version.name: self._library.keep(version) for version in map(version_of, rows)}
+
+
+def _count_superseded(stored: notifications.Stored | notifications.StoredMany) -> None:
+    if stored.called_off:
+        metrics.SUPERSEDED.labels("cancelled").inc(stored.called_off)
+    if stored.asked_to_end:
+        metrics.SUPERSEDED.labels("asked").inc(stored.asked_to_end)
+
+
+def _count_capped(plans: Sequence[Plan]) -> None:
+    capped = Counter(each["channel"] for made in plans for each in made.suppressed if each["reason"] == CAPPED)
+    for channel, count in capped.items():
+        metrics.CAPPED.labels(channel).inc(count)
 
 
 def _replayed(kept: notifications.Kept, key: IdempotencyKey) -> Answer:

@@ -3,10 +3,12 @@
 It reads nothing: what is known was read before (`app.db.accept_context`), the version of a template is at hand.
 """
 
-from dataclasses import replace
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from app.db.accept_context import Asked, Known
+from app.domain.kinds import Channel
 from app.domain.zones import instant
 from app.rendering.library import Library, Version
 from app.sealing import Vault
@@ -15,6 +17,24 @@ from app.services.accept.submission import Submission
 from app.services.accept.writing import Writing
 from app.services.recipients import INDEX_KINDS
 from app.services.refusal import Problem, Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A submission with its time as an instant and what it says, and what is known of it."""
+
+    submission: Submission
+    known: Known
+    due_at: datetime
+
+    @property
+    def may_change_inbox(self) -> bool:
+        """Whether storing it may bring something into the user's inbox, or take something out of it."""
+        return self.submission.supersede_key is not None or Channel.IN_APP in self.submission.all_channels
+
+    def plan(self, capped: Collection[Channel] = ()) -> Plan:
+        """Return the plan; raise Refused."""
+        return plan(self.submission, self.known.user, self.known.around, self.due_at, capped)
 
 
 class Deciding:
@@ -33,7 +53,7 @@ class Deciding:
         }
         return Asked(submission.user_id, submission.category, indexes, submission.template)
 
-    def decide(
+    def prepare(
         self,
         submission: Submission,
         known: Known,
@@ -41,8 +61,8 @@ class Deciding:
         *,
         check_all: bool,
         is_written: bool = False,
-    ) -> tuple[Submission, Plan]:
-        """Return the submission with its time as an instant and what it says, and the plan; raise Refused.
+    ) -> Prepared:
+        """Return the submission ready to be planned; raise Refused.
 
         What is written already (`shared`) is not gone through again.
         """
@@ -56,7 +76,7 @@ class Deciding:
             submission = self._writing.templated(submission, version, known.user, check_all=check_all)
         now = datetime.now(UTC)
         due_at = now if submission.scheduled_at is None else max(submission.scheduled_at, now)
-        return submission, plan(submission, known.user, known.around, due_at)
+        return Prepared(submission, known, due_at)
 
     def shared(self, submission: Submission, version: Version | None) -> Submission:
         """Return what all notifications of a batch have in common, checked and written; raise Refused."""

@@ -21,11 +21,20 @@ class LocalTime:
 
 
 @dataclass(frozen=True, slots=True)
+class Fallback:
+    """Channels to be tried one after the other: the next when one fails, or is not delivered after so long."""
+
+    channels: tuple[Channel, ...]
+    after_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Submission:
     """A notification as it was asked for. `expires_in` is in seconds, `recipients` as the client wrote them.
 
-    Of `scheduled_at` and `scheduled_local` at most one was given; the use case makes the first of the second.
-    With a `template`, title, body, version, locale and time zone are filled in by `writing`.
+    `channels` all go out at once, beside the first of `fallback`. Of `scheduled_at` and `scheduled_local` at most
+    one was given; the use case makes the first of the second. With a `template`, title, body, version, locale and
+    time zone are filled in by `writing`.
     """
 
     user_id: str
@@ -45,6 +54,14 @@ class Submission:
     template_version: int | None = None
     locale: str | None = None
     time_zone: str | None = None
+    supersede_key: str | None = None
+    fallback: Fallback | None = None
+    is_ordered: bool = False
+
+    @property
+    def all_channels(self) -> tuple[Channel, ...]:
+        """Every channel that may be used."""
+        return self.channels if self.fallback is None else (*self.channels, *self.fallback.channels)
 
 
 @dataclass(frozen=True, slots=True)

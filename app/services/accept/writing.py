@@ -40,7 +40,7 @@ class Writing:
             raise Refused(
                 "DOMAIN_CONTENT_EMPTY", "There is nothing to send.", [Problem("content.body", "must not be blank")]
             )
-        if Channel.EMAIL in submission.channels and not submission.title.strip():
+        if Channel.EMAIL in submission.all_channels and not submission.title.strip():
             raise Refused(
                 "DOMAIN_CONTENT_EMPTY",
                 "An e-mail needs a title.",
@@ -60,7 +60,7 @@ class Writing:
                 "DOMAIN_TEMPLATE_NOT_FOUND", "There is no such template.", [Problem("template", "does not exist")]
             )
         locale = _locale(submission, user) or version.default_locale
-        absent = [each for each in submission.channels if version.language(each.value, locale) is None]
+        absent = [each for each in submission.all_channels if version.language(each.value, locale) is None]
         if absent:
             raise Refused(
                 "DOMAIN_TEMPLATE_CHANNEL_MISSING",
@@ -81,10 +81,10 @@ class Writing:
                 [Problem(f"payload.{name}", what) for name, what in values.misfits.items()],
             )
         zone = known_zone(None if user is None else user.time_zone)
-        shown = Channel.IN_APP if Channel.IN_APP in submission.channels else submission.channels[0]
+        shown = Channel.IN_APP if Channel.IN_APP in submission.all_channels else submission.all_channels[0]
         contents = {
             channel: self._render(version, channel, locale, values.values, zone)
-            for channel in (submission.channels if check_all else (shown,))
+            for channel in (submission.all_channels if check_all else (shown,))
         }
         return replace(
             submission,

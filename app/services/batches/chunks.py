@@ -19,14 +19,15 @@ from app.domain.ids import mint, mint_text, siblings
 from app.domain.kinds import Channel, Priority
 from app.rendering.library import Library, Version, version_of
 from app.sealing import Vault, context
-from app.services.accept.deciding import Deciding
+from app.services.accept.capped import CapCount, cap_of
+from app.services.accept.deciding import Deciding, Prepared
 from app.services.accept.plan import Plan
 from app.services.accept.rows import Own, Rows
 from app.services.accept.submission import Submission
 from app.services.batches.sources import ERROR_LIMIT, Portion, Recipient
 from app.services.refusal import Refused
 
-Planned: TypeAlias = tuple[Submission, Plan, Own | None]
+Planned: TypeAlias = tuple[Prepared, Plan, Own | None]
 """A notification to be made: what is asked, what becomes of it, and what it says of its own."""
 
 _FIELDS = tuple(each.name for each in fields(Submission))
@@ -90,13 +91,15 @@ class Chunks:
         version = self._version(cursor, work)
         for each, submission, found in zip(recipients, submissions, known, strict=True):
             try:
-                written, made = self._deciding.decide(submission, found, version, check_all=False, is_written=True)
+                prepared = self._deciding.prepare(submission, found, version, check_all=False, is_written=True)
+                made = prepared.plan()
             except Refused as error:
                 code = error.code.removeprefix("DOMAIN_").lower()
                 message = "; ".join(f"{one.field}: {one.message}" for one in error.problems) or error.message
                 rejected.append(Rejected(each.row, each.user_id, code, message))
                 continue
-            planned.append((written, made, _own(each, written, made) if is_list or version else None))
+            own = _own(each, prepared.submission, made) if is_list or version else None
+            planned.append((prepared, made, own))
             rows.append(each)
         return self._named_once(cursor, work, planned, rows, rejected) if is_list else planned
 
@@ -141,10 +144,10 @@ class Chunks:
     ) -> list[Planned]:
         """Leave out whom the list has named before: by their addresses where it gives any, else by their id."""
         marks = []
-        for submission, made, _ in planned:
+        for prepared, made, _ in planned:
             named = orjson.dumps(made.recipients, option=orjson.OPT_SORT_KEYS).decode() if made.recipients else ""
             kind = "batch-recipient" if made.recipients else "batch-user"
-            marks.append(self._vault.index(work.tenant_id, kind, named or submission.user_id))
+            marks.append(self._vault.index(work.tenant_id, kind, named or prepared.submission.user_id))
         fresh = batch_work.first_seen(cursor, work, list(set(marks))) if marks else set()
         once = []
         for entry, row, mark in zip(planned, rows, marks, strict=True):
@@ -162,15 +165,22 @@ class Chunks:
         planned: list[Planned],
         written: Written,
     ) -> None:
+        count = CapCount(cursor, work.tenant_id, [prepared for prepared, _, _ in planned])
+        planned = [
+            (prepared, made if cap_of(prepared.submission, prepared.known) is None else count.plan(prepared), own)
+            for prepared, made, own in planned
+        ]
         # Ids of a chunk carry one millisecond that no other chunk of the batch has: the chunk is their range.
         written.millisecond = max(time.time_ns() // 1_000_000, work.last_millisecond + 1)
         ids = mint_text(sum(1 + len(made.deliveries) for _, made, _ in planned), written.millisecond)
         texts, used = [], 0
-        for submission, made, own in planned:
+        for prepared, made, own in planned:
+            submission = prepared.submission
             until = used + 1 + len(made.deliveries)
             texts.append(self._rows.batch_row(work.tenant_id, submission, made, ids[used:until], own))
             if made.is_for_inbox:
                 written.arrived.append((submission.user_id, ids[used]))
+            count.stored(prepared, made, ids[used])
             used = until
         written.by_channel = Counter(each.channel for _, made, _ in planned for each in made.deliveries)
         written.suppressed = Counter(each["reason"] for _, made, _ in planned for each in made.suppressed)
@@ -178,7 +188,9 @@ class Chunks:
         written.deliveries = written.by_channel.total()
         text = f"[{b','.join(texts).decode()}]"
         attempts = self._rows.attempts_allowed
-        written.due = notifications.accept_many(cursor, work.tenant_id, text, attempts, work.id)
+        bulk = notifications.Bulk(text, attempts, batch_id=work.id)
+        written.due = notifications.accept_many(cursor, work.tenant_id, bulk).due
+        count.note()
         low, high = siblings(mint(1, written.millisecond)[0])
         chunk = Range(work.chunk_count + 1, str(low), str(high))
         states = {"PENDING": written.deliveries} if written.deliveries else {}

@@ -148,7 +148,9 @@ class Expand:
         portion = read.portion
         if work.segment is not None and left == self.chunk:
             self._ahead.begin(work, portion, left)
-        inboxes = [(work.tenant_id, asked.user_id) for asked, made, _ in read.planned if made.is_for_inbox]
+        inboxes = [
+            (work.tenant_id, asked.submission.user_id) for asked, made, _ in read.planned if made.is_for_inbox
+        ]
         after.around.enter_context(self.arrivals.expected(inboxes))
         written = self.chunks.write(cursor, work, portion, read.planned)
         self._end(cursor, work, portion, written)

@@ -76,6 +76,7 @@ class Claimer:
             item.token = token
             fence = issued + (left if expiry_left is None else min(left, expiry_left))
             item.fence_until = min(fence, item.quiet_at)
+            item.expires_at = None if expiry_left is None else issued + expiry_left
             mine.append(item)
         if len(mine) < len(work):
             self._drop(work, mine)

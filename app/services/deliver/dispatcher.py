@@ -7,6 +7,7 @@ place in the window is always freed, whatever the pool and the provider do. No d
 
 import asyncio
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from threading import Thread
 from time import monotonic
 from typing import cast
@@ -14,7 +15,7 @@ from typing import cast
 from app.observability.logging import get_logger
 from app.services.deliver.lane import Lane
 from app.services.deliver.work import Finished, Work
-from providers.base import AtOnceProvider, Provider
+from providers.base import AtOnceProvider, Message, Provider
 from providers.outcome import Outcome, Unknown
 
 log = get_logger(__name__)
@@ -86,7 +87,7 @@ class Dispatcher:
                 late.append(item)
             else:
                 try:
-                    outcome = provider.send_at_once(item.message)
+                    outcome = provider.send_at_once(_timed(item))
                 except Exception as error:
                     log.exception("adapter_raised", provider=provider.name, delivery_id=item.id)
                     outcome = Unknown("adapter_error", type(error).__name__)
@@ -105,7 +106,7 @@ class Dispatcher:
             return
         item.started = monotonic()
         try:
-            outcome = await lane.provider.send(item.message)
+            outcome = await lane.provider.send(_timed(item))
         except asyncio.CancelledError:
             outcome = Unknown("cancelled", "the call was cut off by this worker")
         except Exception as error:
@@ -150,6 +151,13 @@ class Dispatcher:
                 await provider.close()
             except Exception:
                 log.exception("provider_close_failed", provider=provider.name)
+
+
+def _timed(item: Work) -> Message:
+    """Return the message with what is left of its life, counted from before the claim: rather less than more."""
+    if item.expires_at is None:
+        return item.message
+    return replace(item.message, ttl_seconds=max(int(item.expires_at - item.started), 0))
 
 
 async def _has_turn(lane: Lane) -> bool:

@@ -6,7 +6,7 @@ compare-and-set, at no attempt.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Event
@@ -15,7 +15,7 @@ from time import monotonic
 from redis.exceptions import RedisError
 from sqlalchemy.exc import DataError, SQLAlchemyError
 
-from app.db import deliveries, withhold
+from app.db import deliveries, ordering, withhold
 from app.db.deliveries import Loaded
 from app.db.steady import SteadyConnections
 from app.domain.kinds import Channel
@@ -54,6 +54,7 @@ class LaneRules:
     lease_seconds: float
     fence_margin_seconds: float
     guard_seconds: float
+    ordering_wait_seconds: float = 60.0
 
 
 class Lane:
@@ -67,6 +68,7 @@ class Lane:
         rules: LaneRules,
         reads: SteadyConnections,
         writes: SteadyConnections,
+        turns: SteadyConnections,
         crashes: CrashCounter,
         renderer: Renderer,
         check: Check,
@@ -82,6 +84,7 @@ class Lane:
         self.stopped = Event()
         self._reads = reads
         self._writes = writes
+        self._turns = turns
         self._crashes = crashes
         self._render = renderer
         self._check = check
@@ -184,10 +187,11 @@ class Lane:
 
     def _load_and_render(self, taken: Sequence[Parked]) -> None:
         rows = self._reads.run(deliveries.load, [parked.id for parked in taken])
+        turn = self._in_turn(rows)
         self._reads.run(self._render.gather, rows)
         now = monotonic()
         wanted = {parked.id: parked for parked in taken}
-        due = [row for row in rows if self._is_for_now(row, wanted[row.id], now)]
+        due = [row for row in rows if self._is_for_now(row, wanted[row.id], now) and row.id not in turn]
         sorted_rows = self._check.sort(due)
         ready: list[tuple[Loaded, Work]] = []
         failures: list[tuple[str, int | None, str, str]] = []
@@ -225,6 +229,8 @@ class Lane:
             message,
             parked_at,
             now + row.due_in,
+            has_fallback=row.has_fallback,
+            is_ordered=row.is_ordered,
             tenant_id=row.tenant_id,
             quiet_at=now + left,
             inbox=(row.tenant_id, row.user_id) if self.key.channel is Channel.IN_APP else None,
@@ -241,6 +247,25 @@ class Lane:
             for code, number in Counter(code for _, _, code in found.withheld).items():
                 metrics.WITHHELD.labels(self.key.channel.value, code).inc(number)
             log.info("deliveries_withheld", lane=str(self.key), count=count)
+
+    def _in_turn(self, rows: Sequence[Loaded]) -> Collection[str]:
+        """Put back what has to wait for an earlier delivery of its user; return those ids.
+
+        Looked at once more when they are back: an earlier one that ended in between found nothing to wake.
+        """
+        attempts = {row.id: row.attempts for row in rows if row.is_ordered and row.due_in <= 0}
+        if not attempts:
+            return ()
+        bound = self.rules.ordering_wait_seconds
+        held = self._turns.run(ordering.blocked, list(attempts), bound)
+        if held:
+            pairs = [(id_, attempts[id_]) for id_ in held]
+            count = self._writes.run(ordering.wait, pairs, list(held.values()))
+            metrics.DEFERRED.labels("ordering").inc(count)
+            still = self._turns.run(ordering.blocked, list(held), bound)
+            if free := [id_ for id_ in held if id_ not in still]:
+                self._turns.run(ordering.wake, free)
+        return held
 
     def _is_for_now(self, row: Loaded, parked: Parked, now: float) -> bool:
         """Tell whether a loaded row is due, and at the attempts that its message names."""

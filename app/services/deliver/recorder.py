@@ -19,6 +19,7 @@ from app.db import deliveries, inbox_arrivals
 from app.db.deliveries import Recordable
 from app.db.steady import SteadyConnections
 from app.domain.kinds import Channel
+from app.domain.states import TERMINAL
 from app.limits.guard import Guard
 from app.observability import metrics
 from app.observability.logging import get_logger
@@ -58,7 +59,13 @@ class Recorder:
         feedback: Feedback,
         dead_addresses: DeadAddresses,
         arrivals: Arrivals,
+        advance: Callable[[], object],
+        wake: Callable[[Sequence[str]], object],
     ) -> None:
+        """`advance` decides what follows a failure that has a fallback, `wake` who is next in an order.
+
+        Both may raise: upkeep and the rows' own times make up for it.
+        """
         self._database = database
         self._guard = guard
         self._owner = owner
@@ -68,6 +75,8 @@ class Recorder:
         self._feedback = feedback
         self._dead_addresses = dead_addresses
         self._arrivals = arrivals
+        self._advance = advance
+        self._wake = wake
         self._done: deque[_Done] = deque()
         self._returns: deque[_Return] = deque()
         self._changed = Condition()
@@ -121,7 +130,7 @@ class Recorder:
                 return
 
     @staticmethod
-    def _survive(step: Callable[[], None], count: int) -> None:
+    def _survive(step: Callable[[], object], count: int) -> None:
         """Do one step. A fault of ours leaves its rows to rescue; without this thread all that follow would be."""
         try:
             step()
@@ -157,11 +166,30 @@ class Recorder:
                 self._schedule(lane, finished, record)
             elif record.outcome == "rejected":
                 self._note_address(lane, finished)
+        self._tell_waiting(records, statuses)
         for outcome, count in lost.items():
             metrics.RECORD_LOST.labels(outcome).inc(count)
             log.info("outcomes_not_ours", outcome=outcome, count=count)
         if again:
             self._write(again)
+
+    def _tell_waiting(
+        self, records: dict[str, tuple[Lane, Finished, Recordable]], statuses: dict[str, str]
+    ) -> None:
+        """Decide what follows failures that have a fallback, and who is next in an order."""
+        failed = sum(
+            finished.work.has_fallback and statuses.get(record.id) == "FAILED"
+            for _, finished, record in records.values()
+        )
+        if failed:
+            self._survive(self._advance, failed)
+        ordered = [
+            record.id
+            for _, finished, record in records.values()
+            if finished.work.is_ordered and statuses.get(record.id) in TERMINAL
+        ]
+        if ordered:
+            self._survive(partial(self._wake, ordered), len(ordered))
 
     def _note_address(self, lane: Lane, finished: Finished) -> None:
         """Let nothing be sent any more to an address that the provider called dead."""

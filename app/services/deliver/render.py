@@ -5,6 +5,7 @@ process does not have is a fault of the installation and no message's: such a de
 """
 
 import json
+from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -75,15 +76,26 @@ class Render:
         if not content.title.strip() and not content.body.strip():
             raise RenderError("empty_content", "neither title nor body has any text")
         link = self._unsubscribe(row)
-        if row.metadata is None:
-            return Message(row.id, recipient, content.title, content.body, content.html, unsubscribe_url=link)
+        collapse_key = None if row.supersede_key is None else self._collapse_key(row, row.supersede_key)
         pairs = {
             str(key): value if isinstance(value, str) else json.dumps(value)
-            for key, value in json.loads(row.metadata).items()
+            for key, value in (json.loads(row.metadata) if row.metadata else {}).items()
         }
         return Message(
-            row.id, recipient, content.title, content.body, content.html, metadata=pairs, unsubscribe_url=link
+            row.id,
+            recipient,
+            content.title,
+            content.body,
+            content.html,
+            collapse_key=collapse_key,
+            metadata=pairs,
+            unsubscribe_url=link,
         )
+
+    def _collapse_key(self, row: Loaded, supersede_key: str) -> str:
+        """Return a keyed digest: the key itself may be longer than a provider takes, and is not for it to read."""
+        digest = self._vault.index(row.tenant_id, "collapse", f"{len(row.user_id)}:{row.user_id}{supersede_key}")
+        return urlsafe_b64encode(digest).rstrip(b"=").decode()
 
     def _unsubscribe(self, row: Loaded) -> str | None:
         """Return the link of an e-mail that one may do without; a mandatory one has none."""

@@ -34,6 +34,9 @@ class Work:
     is_probe: bool = False
     token: int = 0
     fence_until: float = 0.0
+    expires_at: float | None = None
+    has_fallback: bool = False
+    is_ordered: bool = False
     started: float = 0.0
     tenant_id: str = ""
     quiet_at: float = inf

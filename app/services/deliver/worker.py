@@ -61,6 +61,7 @@ class DeliveryWorker:
         rules: Mapping[Channel, LaneRules],
         reads: SteadyConnections,
         writes: SteadyConnections,
+        turns: SteadyConnections,
         limits: WorkerLimits,
         renderer: Renderer,
         check: Check,
@@ -74,6 +75,7 @@ class DeliveryWorker:
         self._rules = rules
         self._reads = reads
         self._writes = writes
+        self._turns = turns
         self._limits = limits
         self._renderer = renderer
         self._check = check
@@ -147,6 +149,7 @@ class DeliveryWorker:
         self._dead_addresses.stop(_JOIN_SECONDS)
         self._reads.close()
         self._writes.close()
+        self._turns.close()
         log.info("worker_stopped", owner=self._owner, left_to_rescue=left)
 
     def _lane(self, key: LaneKey) -> Lane:
@@ -167,6 +170,7 @@ class DeliveryWorker:
             rules=rules,
             reads=self._reads,
             writes=self._writes,
+            turns=self._turns,
             crashes=limits.crashes,
             renderer=self._renderer,
             check=self._check,

@@ -87,6 +87,7 @@ def _things(api: Api) -> dict[str, dict[str, str]]:
     entry = api.client.post(
         "/v1/suppressions", json={"channel": "EMAIL", "address": "a@example.com"}, headers=headers
     ).get_json()
+    api.client.put("/v1/frequency-caps/news", json={"limit": 3, "window_seconds": 60}, headers=headers)
     link = str(unsubscribe_links(api.settings).url("demo", "u1", "news"))
     return {
         "/v1/users/{identifier}/devices/{": {"identifier": "ana", "device": device["id"]},
@@ -95,5 +96,6 @@ def _things(api: Api) -> dict[str, dict[str, str]]:
         "/v1/suppressions/{": {"identifier": entry["id"]},
         "/v1/unsubscribe/{": {"token": link.rpartition("/")[2]},
         "/v1/notifications/{": {"identifier": api.post(sms()).get_json()["id"]},
+        "/v1/frequency-caps/{": {"category": "news"},
         "/v1/api-keys/{": {"identifier": key["id"]},
     }
