@@ -3,17 +3,20 @@
 import os
 
 from app import wiring_worker
-from app.services.deliver.render import render
+from app.services.deliver.render import Render
 from tasks import app
 
 __all__ = ["app"]
 
 
-def deadly(row):
-    """Render like the service, or die."""
-    if row[6] == "deadly":
-        os._exit(137)
-    return render(row)
+class Deadly(Render):
+    """Renders like the service, or dies."""
+
+    def __call__(self, row):
+        message = super().__call__(row)
+        if message.body == "deadly":
+            os._exit(137)
+        return message
 
 
-wiring_worker.render = deadly
+wiring_worker.Render = Deadly
