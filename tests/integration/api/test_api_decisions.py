@@ -182,7 +182,7 @@ def test_a_local_time_is_resolved_and_shown(api: Api, at: str, zone: str, expect
     """Case E01. A time in the gap of 28 March 2027 is the first instant after it: no error, and no day late."""
     body = sms(scheduled_local={"at": f"2027-03-28T{at}", "time_zone": zone})
     allowed = Api(api.app, api.settings)
-    api_services(api.settings).accept._horizon = timedelta(days=3650)
+    api_services(api.settings).accept._deciding._horizon = timedelta(days=3650)
     shown = allowed.read(allowed.post(body).get_json()["id"]).get_json()
     assert shown["scheduled_at"] == f"2027-03-28T{expected}:00.000Z"
     assert shown["scheduled_local"]["time_zone"] == zone
