@@ -57,7 +57,7 @@ _PAGE_OF_LINES = (
 def _as_lines(described: dict[str, Any], *types: str) -> dict[str, Any]:
     """Say of an operation that it answers with lines, and where the next ones are."""
     described["responses"]["200"] |= {
-        "content": {kind: {"schema": {"type": "string"}} for kind in types},
+        "content": {kind: {"schema": {"type": "string", "format": "binary"}} for kind in types},
         "headers": {"Next-Cursor": {"description": "There where more may follow.", "schema": {"type": "string"}}},
     }
     return described
@@ -65,7 +65,7 @@ def _as_lines(described: dict[str, Any], *types: str) -> dict[str, Any]:
 
 def _with_list(described: dict[str, Any]) -> dict[str, Any]:
     """Say of an operation that it takes a piece of a list."""
-    kinds = {kind: {"schema": {"type": "string"}} for kind in _LIST_TYPES}
+    kinds = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in _LIST_TYPES}
     described["requestBody"] = {"required": True, "content": kinds}
     return described
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from app.cli import main
+from app.domain import origins
 from app.observability.logging import clear_context
 from app.settings import get_settings
 
@@ -44,7 +45,9 @@ class CommandLine:
     def __call__(self, *arguments: str) -> Ran:
         """Run `arauto` with these arguments."""
         get_settings.cache_clear()
-        clear_context()  # a process of its own has nothing bound by requests of other tests
+        # A process of its own has nothing of the requests that other tests made in this one.
+        clear_context()
+        origins.enter(origins.NOWHERE)
         self._capsys.readouterr()
         self._monkeypatch.setattr(sys, "argv", ["arauto", *arguments])
         code: Any = 0
