@@ -23,8 +23,8 @@ def generated(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Modu
     document, settings = tmp_path / "openapi.json", tmp_path / "config.yml"
     document.write_bytes(orjson.dumps(api.app.extensions[docs.DOCUMENT]))
     # Lists go up and come down as they are; to the generator they are bytes.
-    streams = "content_type_overrides: {application/x-ndjson: application/octet-stream, text/csv: application/octet-stream}"
-    settings.write_text(f"package_name_override: {PACKAGE}\npost_hooks: []\n{streams}\n")
+    overrides = "".join(f"  {kind}: application/octet-stream\n" for kind in ("application/x-ndjson", "text/csv"))
+    settings.write_text(f"package_name_override: {PACKAGE}\npost_hooks: []\ncontent_type_overrides:\n{overrides}")
     generator = Path(sys.executable).with_name("openapi-python-client")
     command = [generator, "generate", "--path", document, "--config", settings, "--meta", "none"]
     command += ["--output-path", tmp_path / PACKAGE]
